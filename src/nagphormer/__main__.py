@@ -1,0 +1,5 @@
+"""Run the command line with `python -m nagphormer`."""
+
+from nagphormer.cli import main
+
+main()

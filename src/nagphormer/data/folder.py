@@ -1,0 +1,112 @@
+"""A graph as a folder of plain arrays: memory-mapped when opened, written whole or not at all."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nagphormer.data.graph import SPLITS, Graph, arrays_of
+from nagphormer.errors import UserError
+from nagphormer.files import check_size, checksum, new_folder, read_json, write_json
+
+FORMAT = 1
+MANIFEST = "graph.json"
+IDS = "node_ids.arrow"
+
+
+def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Write `graph` as a folder of `.npy` files with a manifest."""
+    arrays = arrays_of(graph)
+    num_bytes = sum(array.nbytes for array in arrays.values()) + (
+        0 if graph.ids is None else graph.ids.nbytes
+    )
+    with new_folder(path, num_bytes) as folder:
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        if graph.ids is not None:
+            write_ids(folder / IDS, graph.ids)
+        write_manifest(folder, graph)
+
+
+def write_manifest(folder: Path, graph: Graph) -> None:
+    """Describe the arrays that lie in `folder`: sizes, checksums and the graph's fingerprint."""
+    files = {file.name: file for file in sorted(folder.iterdir()) if file.name != MANIFEST}
+    write_json(
+        folder / MANIFEST,
+        {
+            "kind": "graph",
+            "format": FORMAT,
+            "name": graph.name,
+            "num_nodes": graph.num_nodes,
+            "num_edges": graph.num_edges,
+            "num_features": graph.num_features,
+            "num_classes": graph.num_classes,
+            "class_names": graph.class_names,
+            "fingerprint": graph.fingerprint,
+            "files": {
+                name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for name, file in files.items()
+            },
+        },
+    )
+
+
+def open_graph(path: str | os.PathLike[str]) -> Graph:
+    """Open a graph folder without reading its arrays; sizes are checked, checksums by `verify_graph`."""
+    folder = Path(path)
+    manifest = read_json(folder / MANIFEST, "graph", FORMAT)
+    for name, entry in manifest["files"].items():
+        check_size(folder / name, entry["bytes"])
+    arrays = {name[:-4]: _map(folder / name) for name in manifest["files"] if name.endswith(".npy")}
+    features: Any = arrays.get("features")
+    if "features_data" in arrays:
+        parts = tuple(arrays[f"features_{part}"] for part in ("data", "indices", "indptr"))
+        features = sp.csr_array(parts, shape=(manifest["num_nodes"], manifest["num_features"]))
+    graph = Graph(
+        indptr=arrays["indptr"],
+        indices=arrays["indices"],
+        weights=arrays.get("weights"),
+        features=features,
+        labels=arrays.get("labels"),
+        splits={split: arrays[f"split_{split}"] for split in SPLITS if f"split_{split}" in arrays},
+        ids=_read_ids(folder / IDS) if IDS in manifest["files"] else None,
+        class_names=None if manifest["class_names"] is None else tuple(manifest["class_names"]),
+        name=manifest["name"],
+    )
+    graph.__dict__["fingerprint"] = manifest["fingerprint"]  # spares reading every array
+    return graph
+
+
+def verify_graph(path: str | os.PathLike[str]) -> None:
+    """Read every file of a graph folder and compare it with the manifest's checksum."""
+    folder = Path(path)
+    for name, entry in read_json(folder / MANIFEST, "graph", FORMAT)["files"].items():
+        check_size(folder / name, entry["bytes"])
+        if checksum(folder / name) != entry["sha256"]:
+            raise UserError(f"{folder / name} is corrupt (checksum differs): make the folder {folder} again")
+
+
+def _map(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{path} is damaged ({error}): make the folder {path.parent} again") from error
+
+
+def write_ids(path: Path, ids: Any) -> None:
+    """Write node ids as an Arrow file, which can be memory-mapped."""
+    import pyarrow as pa
+
+    table = pa.table({"id": ids})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _read_ids(path: Path) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()["id"].combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{path} is damaged ({error}): make the folder {path.parent} again") from error

@@ -1,0 +1,387 @@
+"""The graph every other module works on: undirected CSR, features, labels, splits and the user's own ids.
+
+Shapes: N nodes, E undirected edges (2E stored entries), F features, C classes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nagphormer.errors import UserError
+
+Features = np.ndarray | sp.csr_array | None
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An undirected graph without self-loops, ready for propagation.
+
+    Build one with `load_graph`, `read_tables`, `from_scipy`, `from_pyg` …; the constructor itself expects
+    an adjacency that is already symmetric, sorted and free of duplicates. A graph is never changed in place.
+    """
+
+    indptr: np.ndarray
+    """Row starts of the CSR adjacency, (N+1,) int64."""
+    indices: np.ndarray
+    """Neighbors of every node in ascending order, (2E,) int32 (int64 from 2³¹ nodes on)."""
+    weights: np.ndarray | None = None
+    """Positive edge weights, (2E,) float32, or None when every edge counts alike."""
+    features: Features = None
+    """Dense (N, F) array, SciPy CSR, memory map, or None."""
+    labels: np.ndarray | None = None
+    """Class of every node, (N,) int64 with -1 for unknown; or (N, C) of 0 and 1 for multi-label tasks."""
+    splits: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Node positions of `train`, `val` and `test`, each int64."""
+    ids: Any = None
+    """The user's node ids as a PyArrow array, or None for 0 … N-1; read them through `node_ids`."""
+    class_names: tuple[str, ...] | None = None
+    """Names of the classes in the order of the labels."""
+    name: str | None = None
+    """The data set's name, where it has one."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, N."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Number of undirected edges, half the stored entries."""
+        return len(self.indices) // 2
+
+    @property
+    def num_features(self) -> int:
+        """Number of features, F; 0 without features."""
+        return 0 if self.features is None else self.features.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, C; 0 without labels."""
+        if self.class_names is not None:
+            return len(self.class_names)
+        if self.labels is None or len(self.labels) == 0:
+            return 0
+        return self.labels.shape[1] if self.labels.ndim == 2 else int(self.labels.max()) + 1
+
+    @cached_property
+    def node_ids(self) -> np.ndarray:
+        """The user's node ids in node order: int64, or str objects."""
+        if self.ids is None:
+            return np.arange(self.num_nodes)
+        return self.ids.to_numpy(zero_copy_only=False)
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """Number of neighbors of every node, (N,) int64."""
+        return np.diff(self.indptr)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of what tokens depend on: structure, weights and features (not labels or splits)."""
+        digest = hashlib.sha256()
+        for name, array in arrays_of(self).items():
+            if not name.startswith(("indptr", "indices", "weights", "features")):
+                continue
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def adjacency(self) -> sp.csr_array:
+        """The adjacency as SciPy CSR, float32; shares memory where it can."""
+        values = np.ones(len(self.indices), np.float32) if self.weights is None else self.weights
+        return sp.csr_array((values, self.indices, self.indptr), shape=(self.num_nodes, self.num_nodes))
+
+    def with_splits(self, **splits: Any) -> Graph:
+        """A graph with these splits instead: `train=`, `val=`, `test=`, as positions or boolean masks."""
+        return replace(self, splits=check_splits(splits, self.num_nodes))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a graph folder; `load_graph(path)` opens it memory-mapped."""
+        from nagphormer.data.folder import save_graph
+
+        save_graph(self, path)
+
+    def __repr__(self) -> str:
+        name = f"{self.name!r}, " if self.name else ""
+        return (
+            f"Graph({name}num_nodes={self.num_nodes:,}, num_edges={self.num_edges:,}, "
+            f"num_features={self.num_features:,}, num_classes={self.num_classes}, "
+            f"splits={ {split: len(idx) for split, idx in self.splits.items()} })"
+        )
+
+
+def arrays_of(graph: Graph) -> dict[str, np.ndarray]:
+    """The graph's arrays by the name they have on disk."""
+    arrays = {"indptr": graph.indptr, "indices": graph.indices, "weights": graph.weights}
+    if isinstance(graph.features, sp.csr_array):
+        for part in ("indptr", "indices", "data"):
+            arrays[f"features_{part}"] = getattr(graph.features, part)
+    else:
+        arrays["features"] = graph.features
+    arrays["labels"] = graph.labels
+    arrays |= {f"split_{split}": idx for split, idx in graph.splits.items()}
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def from_scipy(
+    adjacency: Any,
+    features: Any = None,
+    labels: Any = None,
+    splits: Mapping[str, Any] | None = None,
+    *,
+    node_ids: Any = None,
+    class_names: Iterable[str] | None = None,
+    name: str | None = None,
+) -> Graph:
+    """Build a graph from a SciPy sparse adjacency (or anything `scipy.sparse.coo_array` takes).
+
+    Edges are made undirected, self-loops dropped and duplicates merged; entries are weights unless all are 1.
+
+    Args:
+        adjacency: (N, N) sparse matrix; an entry (u, v) joins u and v.
+        features: (N, F) dense or sparse.
+        labels: (N,) integers with -1 for unknown, (N,) strings, or (N, C) of 0 and 1.
+        splits: `train`, `val`, `test` as positions or boolean masks.
+        node_ids: (N,) the user's ids, integers or strings.
+        class_names: names of the classes in label order.
+        name: name of the data set.
+
+    >>> import scipy.sparse as sp
+    >>> from_scipy(sp.coo_array(([1, 1], ([0, 1], [1, 2])), shape=(3, 3))).num_edges
+    2
+    """
+    matrix = adjacency if sp.issparse(adjacency) else sp.coo_array(np.atleast_2d(np.asarray(adjacency)))
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        shape = " × ".join(map(str, matrix.shape))
+        raise UserError(f"the adjacency must be square, but it is {shape}")
+    return from_parts(
+        _undirected(sp.csr_array(matrix)),
+        features=features,
+        labels=labels,
+        splits=splits,
+        node_ids=node_ids,
+        class_names=class_names,
+        name=name,
+    )
+
+
+def from_edges(
+    source: np.ndarray, target: np.ndarray, num_nodes: int, weights: np.ndarray | None = None, **parts: Any
+) -> Graph:
+    """Build a graph from arrays of edge ends (positions); `parts` are those of `from_scipy`."""
+    if len(source) != len(target) or (weights is not None and len(weights) != len(source)):
+        lengths = [len(array) for array in (source, target, weights) if array is not None]
+        raise UserError(f"edge arrays differ in length: {lengths}")
+    check_edge_ids(source, target, num_nodes)
+    values = np.ones(len(source), bool) if weights is None else check_weights(weights)
+    index = np.int32 if num_nodes < 2**31 else np.int64
+    ends = (np.asarray(source, index), np.asarray(target, index))
+    matrix = sp.csr_array(sp.coo_array((values, ends), shape=(num_nodes, num_nodes)))
+    return from_parts(_undirected(matrix), **parts)
+
+
+def check_edge_ids(source: np.ndarray, target: np.ndarray, num_nodes: int) -> None:
+    """Refuse edge ends outside 0 … num_nodes-1."""
+    for end, ids in (("source", source), ("target", target)):
+        if len(ids) and (ids.min() < 0 or ids.max() >= num_nodes):
+            position = int(np.argmax((ids < 0) | (ids >= num_nodes)))
+            raise UserError(
+                f"edge {position:,} has {end} {ids[position]}, but the graph has {num_nodes:,} nodes "
+                f"(0 to {num_nodes - 1:,}): is the number of nodes right?"
+            )
+
+
+def check_weights(weights: np.ndarray) -> np.ndarray:
+    """Edge weights as float32; refuses negative, missing and infinite ones."""
+    weights = np.asarray(weights, np.float32)
+    bad = ~(np.isfinite(weights) & (weights >= 0))
+    if bad.any():
+        position = int(np.argmax(bad))
+        raise UserError(
+            f"edge {position:,} has weight {weights[position]}: weights must be finite and not negative"
+        )
+    return weights
+
+
+def from_parts(
+    matrix: sp.csr_array,
+    features: Any = None,
+    labels: Any = None,
+    splits: Mapping[str, Any] | None = None,
+    node_ids: Any = None,
+    class_names: Iterable[str] | None = None,
+    name: str | None = None,
+) -> Graph:
+    """Check the parts against each other and put a Graph together; `matrix` must be symmetric already."""
+    num_nodes = matrix.shape[0]
+    if num_nodes == 0:
+        raise UserError("the graph is empty: it has no nodes")
+    names = None if class_names is None else tuple(map(str, class_names))
+    if labels is not None and np.asarray(labels).dtype.kind in "OUS":
+        names, labels = name_classes(np.asarray(labels))
+    unweighted = matrix.data.dtype == bool or bool((matrix.data == 1).all())
+    return Graph(
+        indptr=np.asarray(matrix.indptr, np.int64),
+        indices=np.asarray(matrix.indices, np.int32 if num_nodes < 2**31 else np.int64),
+        weights=None if unweighted else np.asarray(matrix.data, np.float32),
+        features=check_features(features, num_nodes),
+        labels=_check_labels(labels, num_nodes, names),
+        splits=check_splits(splits or {}, num_nodes),
+        ids=check_ids(node_ids, num_nodes),
+        class_names=names,
+        name=name,
+    )
+
+
+def _undirected(matrix: sp.csr_array) -> sp.csr_array:
+    """Symmetric, sorted, without self-loops; repeated entries summed, of (u,v) and (v,u) the larger kept."""
+    matrix.sum_duplicates()
+    if matrix.data.dtype != bool:
+        if matrix.data.dtype.kind not in "iuf":
+            raise UserError(f"edge weights must be real numbers, not {matrix.data.dtype}")
+        check_weights(matrix.data)
+    rows = np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
+    loops = rows == matrix.indices
+    if loops.any():
+        matrix = matrix.copy()
+        matrix.data[loops] = 0
+    del rows, loops
+    matrix = matrix.maximum(matrix.T.tocsr()) if matrix.data.dtype != bool else matrix + matrix.T.tocsr()
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    return matrix
+
+
+def name_classes(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """Sorted class names and the label of every value; None and the empty string mean unknown."""
+    known = np.array([value is not None and value != "" for value in values], bool)
+    labels = np.full(len(values), -1)
+    names, labels[known] = np.unique(values[known].astype(str), return_inverse=True)
+    return tuple(map(str, names)), labels
+
+
+def check_features(features: Any, num_nodes: int) -> Features:
+    """Features as float32 or float16 (or SciPy CSR); refuses wrong lengths, NaN and infinity."""
+    if features is None:
+        return None
+    if sp.issparse(features):
+        checked: Any = sp.csr_array(features)
+        if checked.data.dtype != np.float32:
+            checked = checked.astype(np.float32)
+        checked.sum_duplicates()
+        values = checked.data
+    else:
+        checked = np.asanyarray(features)
+        if checked.ndim != 2:
+            raise UserError(f"features must have two dimensions (nodes, features), not shape {checked.shape}")
+        if checked.dtype.kind not in "biuf":
+            raise UserError(f"features must be numbers, not {checked.dtype}")
+        if checked.dtype not in (np.float32, np.float16):
+            checked = checked.astype(np.float32)
+        values = checked
+    if checked.shape[0] != num_nodes:
+        raise UserError(
+            f"features has {checked.shape[0]:,} rows but the graph has {num_nodes:,} nodes: "
+            f"is an isolated node left out?"
+        )
+    rows_at_once = max(1, (1 << 24) // max(1, values[:1].size))
+    for start in range(0, len(values), rows_at_once):  # in pieces: features may be a memory map
+        finite = np.isfinite(values[start : start + rows_at_once])
+        if not finite.all():
+            entry = np.argwhere(~finite)[0]
+            if sp.issparse(checked):
+                row = int(np.searchsorted(checked.indptr, start + entry[0], side="right")) - 1
+                column, value = int(checked.indices[start + entry[0]]), values[start + entry[0]]
+            else:
+                row, column = start + int(entry[0]), int(entry[1])
+                value = checked[row, column]
+            raise UserError(
+                f"feature {column} of node {row:,} is {value}: features must be finite; "
+                f"fill missing values before building the graph"
+            )
+    return checked
+
+
+def _check_labels(labels: Any, num_nodes: int, names: tuple[str, ...] | None) -> np.ndarray | None:
+    if labels is None:
+        return None
+    labels = np.asarray(labels)
+    if len(labels) != num_nodes:
+        raise UserError(f"labels has {len(labels):,} entries but the graph has {num_nodes:,} nodes")
+    if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
+        raise UserError("labels must be whole numbers, -1 for unknown; found a fraction or NaN")
+    if labels.dtype.kind not in "biuf" or labels.ndim not in (1, 2):
+        raise UserError(
+            f"labels must be (N,) integers or (N, C) of 0 and 1, not {labels.dtype} {labels.shape}"
+        )
+    if labels.ndim == 2 and not np.isin(labels, (0, 1)).all():
+        raise UserError("labels with two dimensions are multi-label and must hold 0 and 1 only")
+    if labels.ndim == 1 and labels.min() < -1:
+        raise UserError(f"label {labels.min()} is negative: labels are 0 … C-1, or -1 for unknown")
+    needed = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1
+    if names is not None and needed > len(names):
+        raise UserError(f"labels need {needed} classes but class_names has {len(names)}")
+    return labels.astype(np.int64)
+
+
+def check_splits(splits: Mapping[str, Any], num_nodes: int) -> dict[str, np.ndarray]:
+    """Splits as sorted position arrays; refuses unknown names, positions out of range and overlaps."""
+    checked: dict[str, np.ndarray] = {}
+    for split, nodes in splits.items():
+        if split not in SPLITS:
+            raise UserError(f"unknown split {split!r}: splits are called train, val and test")
+        nodes = np.asarray(nodes)
+        if nodes.dtype == bool:
+            if nodes.shape != (num_nodes,):
+                raise UserError(f"the {split} mask has shape {nodes.shape}, not ({num_nodes},)")
+            nodes = np.flatnonzero(nodes)
+        if nodes.ndim != 1 or (len(nodes) and nodes.dtype.kind not in "iu"):
+            raise UserError(f"split {split} must be node positions or a boolean mask")
+        if len(nodes) and (nodes.min() < 0 or nodes.max() >= num_nodes):
+            bad = nodes[(nodes < 0) | (nodes >= num_nodes)][0]
+            raise UserError(f"split {split} holds node {bad}, but the graph has {num_nodes:,} nodes")
+        checked[split] = np.unique(nodes.astype(np.int64))
+        if len(checked[split]) != len(nodes):
+            raise UserError(f"split {split} holds a node twice")
+    names = list(checked)
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            shared = np.intersect1d(checked[first], checked[second])
+            if len(shared):
+                raise UserError(
+                    f"node {shared[0]} is in both {first} and {second} ({len(shared):,} nodes are)"
+                )
+    return checked
+
+
+def check_ids(ids: Any, num_nodes: int) -> Any:
+    """Node ids as a PyArrow array; refuses wrong lengths, missing and duplicate ids."""
+    if ids is None:
+        return None
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = ids if isinstance(ids, pa.Array) else pa.array(ids)
+    if len(ids) != num_nodes:
+        raise UserError(f"node_ids has {len(ids):,} entries but the graph has {num_nodes:,} nodes")
+    if ids.null_count:
+        raise UserError(f"node_ids has {ids.null_count:,} missing ids: every node needs one")
+    distinct = pc.count_distinct(ids).as_py()
+    if distinct != num_nodes:
+        counts = pc.value_counts(ids)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1))
+        raise UserError(
+            f"node id {twice[0]['values'].as_py()!r} appears {twice[0]['counts'].as_py()} times "
+            f"({num_nodes - distinct:,} duplicates in all): node ids must be unique"
+        )
+    return ids

@@ -1,0 +1,20 @@
+"""The one exception that means: your input, not our code."""
+
+from difflib import get_close_matches
+
+
+class UserError(ValueError):
+    """A mistake the user can mend; the message names the value and the fix. The command line exits with 2."""
+
+
+class MissingExtra(UserError, ImportError):
+    """A feature whose optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str):
+        super().__init__(f"{purpose} needs the package {package}: pip install 'nagphormer[{extra}]'")
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """A hint such as ` Did you mean 'pubmed'?`, or nothing when no known word is close."""
+    close = get_close_matches(word, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

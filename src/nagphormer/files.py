@@ -1,0 +1,156 @@
+"""Files on disk: whole or not at all."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from nagphormer.errors import UserError
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def parse_size(text: str | int | float) -> int:
+    """Bytes in a size such as `4GB` (10⁹ each), `512MiB` or a plain number.
+
+    >>> parse_size("4GB")
+    4000000000
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
+    if match is None or match[2].upper() not in _UNITS:
+        raise UserError(f"cannot read {text!r} as a size: write it like 4GB, 512MB or 2GiB")
+    size = int(float(match[1]) * _UNITS[match[2].upper()])
+    if size <= 0:
+        raise UserError(f"a size must be positive, not {text!r}")
+    return size
+
+
+def format_size(num_bytes: float) -> str:
+    """A size for people, in powers of ten."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} TB"
+
+
+@contextmanager
+def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Path]:
+    """Give a temporary folder that takes the name `path` when the block ends well, and vanishes when not.
+
+    Args:
+        path: where the folder shall be; must not exist yet, or be an empty folder.
+        num_bytes: about how much will be written; refused before work when the disk has less free.
+    """
+    target = Path(path).absolute()
+    check_vacant(target)
+    staging = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    with writable(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(target.parent).free
+        if num_bytes > free:
+            raise UserError(
+                f"{target} needs {format_size(num_bytes)} but only {format_size(free)} is free on that disk: "
+                f"free some space or choose another folder"
+            )
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+    try:
+        with writable(target):
+            yield staging
+            _sync(staging)
+            staging.rename(target)  # replaces an empty folder, refuses a full one
+            _sync_entry(target.parent)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def check_vacant(target: Path) -> None:
+    """Refuse a path that already holds something."""
+    if target.is_file() or (target.is_dir() and any(target.iterdir())):
+        raise UserError(f"{target} already exists: choose another folder or remove it first")
+
+
+@contextmanager
+def writable(target: Path) -> Iterator[None]:
+    """Turn the operating system's refusals to write into a message about `target`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise UserError(
+                f"the disk filled up while writing {target}: free some space and run again"
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+            raise UserError(
+                f"cannot write {target} ({error.strerror}): choose a folder you may write to"
+            ) from error
+        raise
+
+
+def _sync(folder: Path) -> None:
+    for file in folder.iterdir():
+        _sync_entry(file)
+    _sync_entry(folder)
+
+
+def _sync_entry(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write readable JSON with a trailing newline."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
+    """Read the manifest of a folder of ours and check its kind and format version.
+
+    Args:
+        path: the manifest's path.
+        kind: what the folder should be, `graph` or `tokens`.
+        version: the format version this code reads.
+    """
+    if not path.is_file():
+        raise UserError(f"{path.parent} is not a {kind} folder: it has no {path.name}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): make the folder again") from error
+    if not isinstance(content, dict) or content.get("kind") != kind:
+        raise UserError(f"{path.parent} is not a {kind} folder")
+    if content.get("format") != version:
+        raise UserError(
+            f"{path.parent} has format {content.get('format')!r} but this version reads {version}: make it again"
+        )
+    return content
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_size(path: Path, expected: int) -> None:
+    """Refuse a file that is missing or not of the size its manifest gives."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing: make the folder {path.parent} again")
+    size = path.stat().st_size
+    if size != expected:
+        raise UserError(
+            f"{path} has {size:,} bytes instead of {expected:,}: it was cut short or changed; "
+            f"make the folder {path.parent} again"
+        )

@@ -1,0 +1,1 @@
+"""From a Graph to hop tokens, once and offline."""
