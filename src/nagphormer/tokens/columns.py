@@ -1,0 +1,128 @@
+"""The columns that are propagated: features, scaled as asked, joined with the structural encoding (paper Eq. 10).
+
+Shapes: N nodes, F features, s encoding columns; R rows of a piece
+"""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from nagphormer.data.graph import Graph
+from nagphormer.errors import UserError, nearest
+
+SCALINGS = ("none", "standardize", "row")
+PIECE_VALUES = 1 << 22
+"""Numbers read at a time."""
+
+
+class Columns:
+    """X‖U as float32, read piece by piece, never held as a whole.
+
+    A graph without features has one column instead, log(1 + degree).
+    """
+
+    def __init__(self, graph: Graph, encoding: np.ndarray | None, feature_scaling: str = "none"):
+        self._features: Any = graph.features
+        if graph.features is None:
+            self._features = np.log1p(graph.degrees).astype(np.float32)[:, None]  # (N, 1)
+        self._encoding = encoding
+        self.num_features: int = self._features.shape[1]
+        self.width = self.num_features + (0 if encoding is None else encoding.shape[1])
+        self.num_nodes = graph.num_nodes
+        self._mean: np.ndarray | None = None
+        self._std: np.ndarray | None = None
+        self._by_row = feature_scaling == "row"
+        if feature_scaling == "standardize":
+            self._mean, self._std = self._moments()
+
+    def read(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
+        """Rows start … stop and columns first … last, (R, last-first) float32."""
+        parts = []
+        if first < self.num_features:
+            parts.append(self._scaled(start, stop, first, min(last, self.num_features)))
+        if last > self.num_features:
+            assert self._encoding is not None
+            columns = slice(max(first - self.num_features, 0), last - self.num_features)
+            parts.append(self._encoding[start:stop, columns])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def pieces(self) -> list[tuple[int, int]]:
+        """Row ranges that cover all nodes, few enough rows at a time to be held."""
+        rows = max(16, PIECE_VALUES // self.width)
+        return [(start, min(start + rows, self.num_nodes)) for start in range(0, self.num_nodes, rows)]
+
+    def statistics(self) -> dict[str, list[float]]:
+        """What scaling measured, for the manifest."""
+        if self._mean is None or self._std is None:
+            return {}
+        return {"mean": self._mean.tolist(), "std": self._std.tolist()}
+
+    def _scaled(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
+        if self._by_row:
+            whole = self._raw(start, stop, 0, self.num_features)
+            total = np.abs(whole).sum(axis=1, keepdims=True, dtype=np.float64)
+            return (whole[:, first:last] / np.where(total > 0, total, 1.0)).astype(np.float32)
+        raw = self._raw(start, stop, first, last)
+        if self._mean is None or self._std is None:
+            return raw
+        return ((raw - self._mean[first:last]) / self._std[first:last]).astype(np.float32)
+
+    def _raw(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
+        rows = self._features[start:stop]
+        if sp.issparse(rows):
+            narrow = rows if last - first == self.num_features else rows[:, first:last]
+            return narrow.toarray()
+        return np.asarray(rows[:, first:last], np.float32)
+
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and deviation of every feature over all nodes; a constant feature counts as deviation 1."""
+        total = np.zeros(self.num_features)
+        for start, stop in self.pieces():
+            total += self._raw(start, stop, 0, self.num_features).sum(axis=0, dtype=np.float64)
+        mean = total / self.num_nodes
+        square = np.zeros(self.num_features)
+        for start, stop in self.pieces():
+            square += ((self._raw(start, stop, 0, self.num_features) - mean) ** 2).sum(axis=0)
+        std = np.sqrt(square / self.num_nodes)
+        return mean, np.where(std > 1e-12 * np.abs(mean), std, 1.0)
+
+
+def check_scaling(feature_scaling: str) -> None:
+    """Refuse an unknown kind of feature scaling."""
+    if feature_scaling not in SCALINGS:
+        hint = nearest(feature_scaling, list(SCALINGS))
+        raise UserError(f"unknown feature_scaling {feature_scaling!r}: use none, standardize or row.{hint}")
+
+
+def column_exponents(
+    columns: Columns, row_scale: np.ndarray, max_growth: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Powers of two that bring every column into float16's range, for stored tokens and for the running sums.
+
+    The running sums y = D̃^-½ x are averages of one another, so they never exceed their first maximum; a token
+    x_i = √d̃_i · y_i exceeds it by √d̃_max at most. Both bounds are known before any work.
+
+    Args:
+        columns: the input, (N, F+s).
+        row_scale: D̃^-½, (N,).
+        max_growth: √ of the largest d̃.
+
+    Returns:
+        Two (F+s,) arrays e of integers; x · 2^-e and y · 2^-e reach at most 2¹⁵.
+    """
+    largest_x = np.zeros(columns.width, np.float32)
+    largest_y = np.zeros(columns.width, np.float32)
+    for start, stop in columns.pieces():
+        piece = np.abs(columns.read(start, stop, 0, columns.width))
+        np.maximum(largest_x, piece.max(axis=0), out=largest_x)
+        piece *= row_scale[start:stop, None]
+        np.maximum(largest_y, piece.max(axis=0), out=largest_y)
+    bound = np.maximum(largest_x, largest_y * np.float64(max_growth))
+    return _exponent(bound), _exponent(largest_y)
+
+
+def _exponent(largest: np.ndarray) -> np.ndarray:
+    """The e for which largest · 2^-e lies in (2¹⁴, 2¹⁵]; 0 for a column of zeros."""
+    exponent = np.frexp(largest)[1].astype(np.int64) - 15
+    return np.where(largest > 0, exponent, 0)

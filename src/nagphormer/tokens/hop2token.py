@@ -1,0 +1,242 @@
+"""Hop2Token: turn every node's neighborhood into a short sequence of vectors (paper 3.1, Eq. 6, Algorithm 1).
+
+X_0 = X‖U, X_k = Â X_{k-1}, Â = D̃^-½ (A+I) D̃^-½.
+
+The sums run on y = D̃^-½ x, for which a hop is a plain average, y_k = D̃^-1 (A+I) y_{k-1}; tokens are √D̃ y_k.
+Columns never mix, so a slice of them goes through all hops alone, and memory stays bounded.
+
+Shapes: N nodes, K hops, F columns of X‖U; a slice holds T tiles of W columns
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nagphormer import __version__
+from nagphormer.data.graph import Graph
+from nagphormer.errors import UserError, nearest
+from nagphormer.files import check_vacant, format_size, new_folder, write_json
+from nagphormer.progress import stage
+from nagphormer.tokens.columns import Columns, check_scaling, column_exponents
+from nagphormer.tokens.memory import PIECE_BYTES, SlicePlan, column_bytes, plan_slices, usable_memory
+from nagphormer.tokens.normalization import loop_degrees
+from nagphormer.tokens.propagate import NeighborSum, resolve_device
+from nagphormer.tokens.store import (
+    DTYPES,
+    FORMAT,
+    MANIFEST,
+    BlockWriter,
+    MemoryBlock,
+    TokenStore,
+    block_columns,
+    check_same,
+)
+
+
+def hop_tokens(
+    graph: Graph,
+    hops: int,
+    encoding_dim: int = 0,
+    dtype: str = "float16",
+    out: str | os.PathLike[str] | None = None,
+    memory: str | int | None = None,
+    device: str | None = None,
+    feature_scaling: str = "none",
+) -> TokenStore:
+    """Compute the hop tokens of every node, once and offline.
+
+    Args:
+        graph: the graph, N nodes; without features its degrees serve as the only feature.
+        hops: K; every node gets K+1 tokens.
+        encoding_dim: s, Laplacian eigenvectors joined to the features; 0 for none.
+        dtype: what tokens are stored as, `float16`, `bfloat16` or `float32`; sums are float32 in any case.
+        out: folder for the store, which is then memory-mapped; a store of the same graph and settings is reused.
+            None keeps the tokens in memory.
+        memory: limit for the process's own memory, such as `4GB`; memory-mapped files do not count.
+        device: `cpu`, `cuda`, or None for a GPU where there is one.
+        feature_scaling: `none`, `standardize` (columns) or `row` (rows sum to one).
+
+    Returns:
+        A store of shape (N, K+1, F+s).
+
+    >>> from nagphormer import synthetic_graph
+    >>> hop_tokens(synthetic_graph(100, 300, 8, 2), hops=3).shape
+    (100, 4, 8)
+    """
+    _check_arguments(hops, encoding_dim, dtype, feature_scaling)
+    wanted = {
+        "graph": graph.fingerprint,
+        "hops": hops,
+        "encoding_dim": encoding_dim,
+        "dtype": dtype,
+        "feature_scaling": feature_scaling,
+    }
+    if out is not None and (Path(out) / MANIFEST).is_file():
+        store = TokenStore.open(out)
+        check_same(store, wanted)
+        return store
+    if out is not None:
+        check_vacant(Path(out))
+    width = max(graph.num_features, 1) + encoding_dim
+    num_bytes = graph.num_nodes * (hops + 1) * width * np.dtype(DTYPES[dtype]).itemsize
+    usable = usable_memory(memory)
+    if out is None and num_bytes > usable:
+        raise UserError(
+            f"the tokens take {format_size(num_bytes)} but only {format_size(max(usable, 0))} of memory may be used: "
+            f"write them to disk with out=, raise memory=, or lower hops"
+        )
+    device = resolve_device(device)
+    blocks = block_columns(graph.num_nodes, width, dtype)
+    job = _Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
+    scratch_bytes = job.scratch_bytes()
+    with new_folder(out, num_bytes + scratch_bytes) if out is not None else nullcontext() as folder:
+        encoding = None
+        if encoding_dim:
+            from nagphormer.tokens.laplacian import laplacian_encoding
+
+            encoding = laplacian_encoding(graph, encoding_dim, device=device)
+        columns = Columns(graph, encoding, feature_scaling)
+        manifest: dict[str, Any] = {
+            "kind": "tokens",
+            "format": FORMAT,
+            "shape": [graph.num_nodes, hops + 1, width],
+            **wanted,
+            "normalization": "D̃^-½ (A+I) D̃^-½",
+            "feature_statistics": columns.statistics(),
+        }
+        arrays, manifest["column_exponents"], entries = job.run(columns, folder)
+        if folder is None:
+            return TokenStore(arrays, manifest)
+        manifest["blocks"] = entries
+        manifest["versions"] = {"nagphormer": __version__}
+        write_json(folder / MANIFEST, manifest)
+    assert out is not None
+    return TokenStore.open(out)
+
+
+def _check_arguments(hops: int, encoding_dim: int, dtype: str, feature_scaling: str) -> None:
+    if hops < 0:
+        raise UserError(f"hops must be 0 or more, not {hops}")
+    if encoding_dim < 0:
+        raise UserError(f"encoding_dim must be 0 or more, not {encoding_dim}")
+    if dtype not in DTYPES:
+        hint = nearest(dtype, list(DTYPES))
+        raise UserError(f"unknown dtype {dtype!r}: use float16, bfloat16 or float32.{hint}")
+    check_scaling(feature_scaling)
+
+
+@dataclass
+class _Job:
+    """The propagation of one store: what is known before work starts."""
+
+    graph: Graph
+    hops: int
+    dtype: str
+    device: str
+    blocks: list[tuple[int, int]]
+    usable: int
+    may_spill: bool
+
+    def __post_init__(self) -> None:
+        # float16 sums carry three more bits than bfloat16 tokens and cost the same
+        self.sum_dtype = np.dtype(np.float32 if self.dtype == "float32" else np.float16)
+        widest = max(last - first for first, last in self.blocks)
+        self.plan: SlicePlan = plan_slices(
+            self.graph.num_nodes, widest, self.hops, self.sum_dtype.itemsize, self.usable, self.may_spill
+        )
+
+    def scratch_bytes(self) -> int:
+        """Disk needed while working, besides the result."""
+        per_column = column_bytes(self.graph.num_nodes, self.hops, self.sum_dtype.itemsize)
+        return per_column * self.plan.width if self.plan.on_disk else 0
+
+    def run(
+        self, columns: Columns, folder: Path | None
+    ) -> tuple[list[np.ndarray], list[int], list[dict[str, Any]]]:
+        """Compute every block; gives arrays in memory or manifest entries of files, and the column exponents."""
+        degrees = loop_degrees(self.graph)
+        self.inverse_root = (1 / np.sqrt(degrees)).astype(np.float32)  # D̃^-½
+        self.root = np.sqrt(degrees).astype(np.float32)
+        self.sums = NeighborSum(self.graph, 1 / degrees, loop=True, device=self.device)
+        token_exponent = sum_exponent = np.zeros(columns.width, np.int64)
+        if self.sum_dtype == np.float16:
+            with stage("finding the range of every column"):
+                growth = float(np.sqrt(degrees.max()))
+                token_exponent, sum_exponent = column_exponents(columns, self.inverse_root, growth)
+        if self.dtype == "bfloat16":
+            token_exponent = np.zeros_like(sum_exponent)
+        self.enter_scale = np.ldexp(np.float32(1), -sum_exponent)
+        self.input_scale = np.ldexp(np.float32(1), -token_exponent)
+        self.leave_scale = np.ldexp(np.float32(1), sum_exponent - token_exponent)
+
+        arrays, entries = [], []
+        for number, (first, last) in enumerate(self.blocks):
+            shape = (self.graph.num_nodes, self.hops + 1, last - first)
+            if folder is None:
+                block = MemoryBlock(shape, self.dtype)
+                self._fill_block(columns, block, first, last, None)
+                arrays.append(block.tokens)
+                continue
+            file = f"block-{number:03d}.bin"
+            with BlockWriter(folder / file, shape, self.dtype) as writer:
+                scratch = folder / "scratch" if self.plan.on_disk else None
+                self._fill_block(columns, writer, first, last, scratch)
+                entries.append({"file": file, "columns": [first, last], **writer.finish()})
+        return arrays, token_exponent.tolist(), entries
+
+    def _fill_block(
+        self, columns: Columns, block: MemoryBlock | BlockWriter, first: int, last: int, scratch: Path | None
+    ) -> None:
+        for low in range(first, last, self.plan.width):
+            high = min(low + self.plan.width, last)
+            hop_slice = self._propagate(columns, low, high, scratch)
+            pieces = list(self._pieces(last - first))
+            with stage(f"storing columns {low:,} to {high - 1:,}", total=len(pieces)) as advance:
+                for start, stop in pieces:
+                    tokens = block.buffer(start, stop, refill=low > first)
+                    hop_slice.pack(
+                        tokens[:, :, low - first : high - first],
+                        columns.read(start, stop, low, high),
+                        start,
+                        self.root,
+                        self.input_scale[low:high],
+                        self.leave_scale[low:high],
+                    )
+                    block.write(tokens, start, final=high == last)
+                    advance(1)
+            del hop_slice  # before the next one is allocated
+            if scratch is not None:
+                scratch.unlink()
+
+    def _propagate(self, columns: Columns, low: int, high: int, scratch: Path | None) -> Any:
+        """Columns low … high after all hops, ready to be packed."""
+        num_tiles = -(-(high - low) // self.plan.tile)
+        shape = (num_tiles, self.hops, self.graph.num_nodes, self.plan.tile)
+        hop_slice: Any
+        if self.device == "cpu":
+            from nagphormer.tokens.cpu import HopSlice
+
+            hop_slice = HopSlice(self.sums, shape, self.sum_dtype, scratch)
+        else:
+            from nagphormer.tokens.gpu import GpuHopSlice
+
+            hop_slice = GpuHopSlice(self.sums, shape, self.sum_dtype)
+        text = f"{self.hops} hops of columns {low:,} to {high - 1:,} of {columns.width:,}"
+        with stage(text, total=num_tiles * self.hops) as advance:
+            for start, stop in columns.pieces() if self.hops else []:
+                x = columns.read(start, stop, low, high)
+                hop_slice.enter(x, start, self.inverse_root, self.enter_scale[low:high])
+            hop_slice.run(advance)
+        return hop_slice
+
+    def _pieces(self, width: int) -> Iterator[tuple[int, int]]:
+        """Row ranges whose tokens are packed and written at a time."""
+        itemsize = np.dtype(DTYPES[self.dtype]).itemsize
+        rows = max(16, PIECE_BYTES // ((self.hops + 1) * width * itemsize))
+        for start in range(0, self.graph.num_nodes, rows):
+            yield start, min(start + rows, self.graph.num_nodes)

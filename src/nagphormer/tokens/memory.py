@@ -1,0 +1,107 @@
+"""How wide a slice of columns fits into memory and cache.
+
+Shapes: N nodes, K hops, W columns
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from nagphormer.errors import UserError
+from nagphormer.files import format_size, parse_size
+from nagphormer.tokens.propagate import LANES
+
+RESERVE = 150 * 10**6
+"""Bytes left for compiled code, pieces of rows on their way to disk, and the interpreter's own needs."""
+PIECE_BYTES = 24 * 2**20
+"""Bytes of tokens packed and written at a time."""
+NARROWEST = 4 * LANES
+"""Columns below which sums over neighbors waste most of every cache line."""
+
+
+@dataclass(frozen=True)
+class SlicePlan:
+    """How the columns of a block are propagated."""
+
+    width: int
+    """Columns carried through all hops together, a multiple of LANES."""
+    tile: int
+    """Columns of one product, a multiple of LANES; `width` is a multiple of it."""
+    on_disk: bool
+    """Whether the hops of a slice lie in a scratch file, since they do not fit in memory."""
+
+
+def available_memory() -> int:
+    """Bytes of memory that can be had without swapping."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def anonymous_memory() -> int:
+    """Bytes of memory this process holds that are not backed by a file."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 200 * 10**6
+
+
+def usable_memory(memory: str | int | None) -> int:
+    """Bytes we may still allocate: what the budget leaves, else three quarters of what is available."""
+    if memory is None:
+        return available_memory() * 3 // 4 - RESERVE
+    return parse_size(memory) - anonymous_memory() - RESERVE
+
+
+def cache_bytes() -> int:
+    """Size of the last-level cache, as far as the system says."""
+    caches = Path("/sys/devices/system/cpu/cpu0/cache")
+    try:
+        sizes = [parse_size((index / "size").read_text().strip() + "iB") for index in caches.glob("index*")]
+    except (OSError, UserError):
+        sizes = []
+    return max(sizes, default=16 * 2**20)
+
+
+def column_bytes(num_nodes: int, hops: int, itemsize: int) -> int:
+    """Bytes that one column needs while it goes through all hops."""
+    return num_nodes * itemsize * max(hops, 2)
+
+
+def plan_slices(
+    num_nodes: int, block_width: int, hops: int, itemsize: int, usable: int, may_spill: bool
+) -> SlicePlan:
+    """Choose the widest slice that fits `usable` bytes, and the tile that fits the cache.
+
+    Neither changes the result: columns never mix.
+    """
+    whole = round_up(block_width, LANES)
+    fits = usable // column_bytes(num_nodes, hops, itemsize) // LANES * LANES
+    on_disk = fits < min(whole, NARROWEST)
+    if on_disk and not may_spill:
+        needed = column_bytes(num_nodes, hops, itemsize) * min(whole, NARROWEST) + RESERVE
+        raise UserError(
+            f"{format_size(max(usable, 0) + RESERVE)} of memory are left, but {num_nodes:,} nodes and {hops} hops "
+            f"need at least {format_size(needed)}: raise the memory limit, or write to disk with out="
+        )
+    width = whole if on_disk else min(whole, fits)
+    num_slices = -(-whole // width)
+    width = round_up(-(-whole // num_slices), LANES)
+    in_cache = cache_bytes() // 2 // (num_nodes * itemsize) // LANES * LANES
+    if in_cache * itemsize < 64:  # less than a cache line a row: going row by row is faster
+        return SlicePlan(width, width, on_disk)
+    num_tiles = -(-width // in_cache)
+    tile = round_up(-(-width // num_tiles), LANES)
+    return SlicePlan(tile * num_tiles, tile, on_disk)
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is not below `number`."""
+    return -(-number // multiple) * multiple

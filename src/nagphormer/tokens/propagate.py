@@ -1,0 +1,64 @@
+"""One sparse product for every device: scaled sums over neighbors.
+
+Shapes: N nodes, W columns (a multiple of LANES)
+"""
+
+from typing import Any
+
+import numpy as np
+
+from nagphormer.data.graph import Graph
+from nagphormer.errors import UserError
+
+LANES = 16
+"""Columns come in multiples of this; pad with zeros."""
+
+
+class NeighborSum:
+    """The map y ↦ factor · (A y + loop · y), with sums in float32.
+
+    With S = D̃^-½ it gives both matrices of the paper without stored values: since Â = S (A+I) S, the product
+    Â x is S · (A+I) (S x). Accepts NumPy arrays (or CPU tensors) on the CPU and CUDA tensors on a GPU.
+    """
+
+    def __init__(self, graph: Graph, factor: np.ndarray, loop: bool, device: str = "cpu"):
+        self.device = device
+        self._loop = loop
+        factor = np.ascontiguousarray(factor, np.float32)
+        if device == "cpu":
+            import numba
+
+            from nagphormer.tokens.cpu import cut_rows
+
+            self._factor = factor
+            self._csr = (graph.indptr, graph.indices, graph.weights)
+            self._bounds = cut_rows(graph.indptr, 64 * numba.get_num_threads())
+        else:
+            from nagphormer.tokens.gpu import GpuGraph
+
+            self._gpu = GpuGraph(graph, factor, loop, device)
+
+    def __call__(self, y: Any, out: Any) -> None:
+        """Write the sums of `y`, (N, W) float16 or float32, to `out`, another array like it."""
+        if self.device != "cpu":
+            self._gpu.sum_neighbors(y, out)
+            return
+        from nagphormer.tokens.cpu import sum_neighbors
+
+        y, out = np.asarray(y), np.asarray(out)
+        sum_neighbors(y, out, *self._csr, self._factor, self._loop, self._bounds)
+
+
+def resolve_device(device: str | None) -> str:
+    """The device to work on: the one named, else a GPU where there is one."""
+    if device == "cpu":
+        return device
+    import torch
+
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.split(":")[0] != "cuda":
+        raise UserError(f"unknown device {device!r}: use cpu, cuda or cuda:0")
+    if not torch.cuda.is_available():
+        raise UserError(f"device {device!r} was asked for, but torch sees no GPU: use device='cpu'")
+    return device
