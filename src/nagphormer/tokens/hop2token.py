@@ -23,7 +23,16 @@ from nagphormer.errors import UserError, nearest
 from nagphormer.files import check_vacant, format_size, new_folder, write_json
 from nagphormer.progress import stage
 from nagphormer.tokens.columns import Columns, check_scaling, column_exponents
-from nagphormer.tokens.memory import PIECE_BYTES, SlicePlan, column_bytes, plan_slices, usable_memory
+from nagphormer.tokens.memory import (
+    PIECE_BYTES,
+    SlicePlan,
+    adjacency_bytes,
+    cache_bytes,
+    column_bytes,
+    gpu_memory,
+    plan_slices,
+    usable_memory,
+)
 from nagphormer.tokens.normalization import loop_degrees
 from nagphormer.tokens.propagate import NeighborSum, resolve_device
 from nagphormer.tokens.store import (
@@ -92,7 +101,9 @@ def hop_tokens(
         )
     device = resolve_device(device)
     blocks = block_columns(graph.num_nodes, width, dtype)
-    job = _Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
+    job = _Job(
+        graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None
+    )
     scratch_bytes = job.scratch_bytes()
     with new_folder(out, num_bytes + scratch_bytes) if out is not None else nullcontext() as folder:
         encoding = None
@@ -146,8 +157,11 @@ class _Job:
         # float16 sums carry three more bits than bfloat16 tokens and cost the same
         self.sum_dtype = np.dtype(np.float32 if self.dtype == "float32" else np.float16)
         widest = max(last - first for first, last in self.blocks)
+        usable, may_spill, cache = self.usable, self.may_spill, cache_bytes()
+        if self.device != "cpu":
+            usable, may_spill, cache = gpu_memory(self.device) - adjacency_bytes(self.graph), False, 0
         self.plan: SlicePlan = plan_slices(
-            self.graph.num_nodes, widest, self.hops, self.sum_dtype.itemsize, self.usable, self.may_spill
+            self.graph.num_nodes, widest, self.hops, self.sum_dtype.itemsize, usable, may_spill, cache
         )
 
     def scratch_bytes(self) -> int:

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import format_size, parse_size
 from nagphormer.tokens.propagate import LANES
@@ -60,6 +61,18 @@ def usable_memory(memory: str | int | None) -> int:
     return parse_size(memory) - anonymous_memory() - RESERVE
 
 
+def gpu_memory(device: str) -> int:
+    """Bytes of GPU memory we may take: most of what is free."""
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0] * 0.85)
+
+
+def adjacency_bytes(graph: Graph) -> int:
+    """Bytes of a graph's structure."""
+    return graph.indptr.nbytes + graph.indices.nbytes + (0 if graph.weights is None else graph.weights.nbytes)
+
+
 def cache_bytes() -> int:
     """Size of the last-level cache, as far as the system says."""
     caches = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -76,9 +89,9 @@ def column_bytes(num_nodes: int, hops: int, itemsize: int) -> int:
 
 
 def plan_slices(
-    num_nodes: int, block_width: int, hops: int, itemsize: int, usable: int, may_spill: bool
+    num_nodes: int, block_width: int, hops: int, itemsize: int, usable: int, may_spill: bool, cache: int
 ) -> SlicePlan:
-    """Choose the widest slice that fits `usable` bytes, and the tile that fits the cache.
+    """Choose the widest slice that fits `usable` bytes, and the tile that fits `cache` bytes.
 
     Neither changes the result: columns never mix.
     """
@@ -94,7 +107,7 @@ def plan_slices(
     width = whole if on_disk else min(whole, fits)
     num_slices = -(-whole // width)
     width = round_up(-(-whole // num_slices), LANES)
-    in_cache = cache_bytes() // 2 // (num_nodes * itemsize) // LANES * LANES
+    in_cache = cache // 2 // (num_nodes * itemsize) // LANES * LANES
     if in_cache * itemsize < 64:  # less than a cache line a row: going row by row is faster
         return SlicePlan(width, width, on_disk)
     num_tiles = -(-width // in_cache)

@@ -1,0 +1,276 @@
+"""Structural encoding: the smallest non-trivial eigenvectors of the normalized Laplacian (paper 3.3, Eq. 10).
+
+L = I − D^-½ A D^-½ on the nodes that have an edge. A graph of c such components has c eigenvectors of eigenvalue
+0, which are known without any search: they are projected out exactly, and a block method finds the rest.
+
+The search runs on P = D^-1 A, whose eigenvectors v give those of L as u = D^½ v, with λ = 1 − μ; inner products
+are weighted by D, and one product with P needs no scaling pass. Chebyshev polynomials of P damp everything
+below the wanted end of the spectrum, then Rayleigh-Ritz picks the vectors (block Chebyshev subspace iteration).
+A block sees multiple eigenvalues, which a single-vector Lanczos method can miss.
+
+Shapes: N nodes, s vectors wanted, b vectors searched (a multiple of LANES), c components with an edge
+"""
+
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nagphormer.data.components import connected_components
+from nagphormer.data.graph import Graph
+from nagphormer.errors import UserError
+from nagphormer.progress import stage
+from nagphormer.tokens.memory import round_up
+from nagphormer.tokens.normalization import weighted_degrees
+from nagphormer.tokens.propagate import LANES, NeighborSum, resolve_device
+
+SPARE = 6
+"""Vectors searched beyond those wanted, at least: they make the last wanted ones converge."""
+GAIN = 1e4
+"""How much one filter lifts the first eigenvector above the damped part; more would drown the others in float32."""
+MAX_DEGREE = 600
+"""Products in one filter at most, so that progress is checked now and then."""
+
+
+@dataclass(frozen=True)
+class Eigenpairs:
+    """What the search found."""
+
+    vectors: np.ndarray
+    """(N, s) float32, unit norm, ascending in eigenvalue; zero rows for isolated nodes, zero columns if too few."""
+    eigenvalues: np.ndarray
+    """(s,) float64, NaN where no vector exists."""
+    residuals: np.ndarray
+    """‖Lu − λu‖, (s,) float64, NaN where no vector exists."""
+    num_trivial: int
+    """Eigenvectors of eigenvalue 0 that were left out: components with an edge."""
+    num_products: int
+    """Sparse products with a block that were needed."""
+
+
+def laplacian_encoding(
+    graph: Graph,
+    dim: int,
+    tol: float | None = None,
+    seed: int = 0,
+    *,
+    device: str | None = None,
+    time_limit: float = 1800.0,
+) -> np.ndarray:
+    """The `dim` eigenvectors of the normalized Laplacian after the trivial ones.
+
+    The sign makes each vector's entry of largest magnitude positive. Isolated nodes have zero rows; where fewer
+    vectors exist than asked for, the rest are zero columns, with a warning.
+
+    Args:
+        graph: the graph, N nodes.
+        dim: s, how many vectors.
+        tol: accepted ‖Lu − λu‖ relative to max(λ, 0.01); 1e-3 by default.
+        seed: where the search starts; the result hardly depends on it.
+        device: `cpu`, `cuda`, or None for a GPU where there is one.
+        time_limit: seconds after which the best vectors so far are returned, with a warning.
+
+    Returns:
+        (N, dim) float32.
+
+    >>> from nagphormer import synthetic_graph
+    >>> laplacian_encoding(synthetic_graph(100, 300, 0, 2), 3).shape
+    (100, 3)
+    """
+    return solve(graph, dim, tol, seed, device, time_limit).vectors
+
+
+def solve(
+    graph: Graph,
+    dim: int,
+    tol: float | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    time_limit: float = 1800.0,
+) -> Eigenpairs:
+    """Like `laplacian_encoding`, with eigenvalues and residuals."""
+    if dim < 1:
+        raise UserError(f"the encoding needs at least 1 dimension, not {dim}")
+    device = resolve_device(device)
+    tol = 1e-3 if tol is None else tol
+    degrees = weighted_degrees(graph)
+    touched = degrees > 0
+    component = connected_components(graph)
+    num_trivial = len(np.unique(component[touched]))
+    existing = min(int(touched.sum()) - num_trivial, dim)
+    vectors = np.zeros((graph.num_nodes, dim), np.float32)
+    eigenvalues, residuals = np.full(dim, np.nan), np.full(dim, np.nan)
+    num_products = 0
+    if existing < dim:
+        warnings.warn(
+            f"the graph has only {existing} non-trivial eigenvectors: the other {dim - existing} columns "
+            f"of the encoding are zero",
+            stacklevel=3,
+        )
+    if existing:
+        search = _Search(graph, degrees, component, int(touched.sum()) - num_trivial, existing, device, seed)
+        with stage(f"{existing} Laplacian eigenvectors") as advance:
+            num_products = search.run(tol, time_limit)
+            advance(1)
+        vectors[:, :existing], eigenvalues[:existing], residuals[:existing] = search.result()
+        accepted = tol * np.maximum(eigenvalues[:existing], 1e-2)
+        if (residuals[:existing] > accepted).any():
+            worst = int(np.argmax(residuals[:existing] / accepted))
+            warnings.warn(
+                f"the search for eigenvectors ended after {time_limit:.0f} s: vector {worst} has residual "
+                f"{residuals[worst]:.1e} instead of {accepted[worst]:.1e}",
+                stacklevel=3,
+            )
+    return Eigenpairs(vectors, eigenvalues, residuals, num_trivial, num_products)
+
+
+class _Search:
+    """Block Chebyshev subspace iteration on P = D^-1 A."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        degrees: np.ndarray,
+        component: np.ndarray,
+        dimension: int,
+        wanted: int,
+        device: str,
+        seed: int,
+    ):
+        self.wanted = wanted
+        width = round_up(wanted + SPARE, LANES)
+        self.size = min(width, dimension)  # the block cannot be wider than the space it searches
+        inverse = np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0)
+        self._product = NeighborSum(graph, inverse, loop=False, device=device)
+        self.num_products = 0
+        self._degrees = torch.from_numpy(degrees).to(device, torch.float32)[:, None]  # (N, 1)
+        self._component = torch.from_numpy(component).to(device, torch.int64)
+        sums = np.bincount(component, weights=degrees)
+        share = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
+        self._share = torch.from_numpy(share).to(device, torch.float32)[:, None]  # (c, 1)
+
+        start = torch.Generator().manual_seed(seed)
+        self._block = torch.zeros(graph.num_nodes, width)  # (N, b)
+        self._block[:, : self.size].normal_(generator=start)
+        self._block[torch.from_numpy(degrees == 0)] = 0
+        self._block = self._block.to(device)
+        self._image = torch.empty_like(self._block)  # P · block after every Rayleigh-Ritz step
+        self._spare = torch.empty_like(self._block)
+
+    def run(self, tol: float, time_limit: float) -> int:
+        """Iterate until the wanted vectors have converged or time is up; gives the number of products."""
+        deadline = time.monotonic() + time_limit
+        threads = torch.get_num_threads()
+        try:
+            if self._block.device.type == "cpu":
+                torch.set_num_threads(1)  # two thread pools on the same cores slow each other down
+            self._rayleigh_ritz()
+            while self._unsettled(tol) and time.monotonic() < deadline:
+                self._filter()
+                self._rayleigh_ritz()
+        finally:
+            torch.set_num_threads(threads)
+        return self.num_products
+
+    def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Unit vectors of L with their signs fixed, eigenvalues and residuals."""
+        vectors = (self._block[:, : self.wanted] * self._degrees.sqrt()).cpu().numpy()  # u = D^½ v
+        vectors /= np.linalg.norm(vectors, axis=0)
+        largest = np.abs(vectors).argmax(axis=0)
+        vectors *= np.where(vectors[largest, np.arange(self.wanted)] < 0, -1, 1).astype(np.float32)
+        return vectors, 1 - self.values[: self.wanted], self.residuals[: self.wanted]
+
+    def _unsettled(self, tol: float) -> bool:
+        accepted = tol * np.maximum(1 - self.values[: self.wanted], 1e-2)
+        return bool((self.residuals[: self.wanted] > accepted).any())
+
+    def _apply(self, block: torch.Tensor, out: torch.Tensor) -> None:
+        """out = P · block."""
+        self._product(block, out)
+        self.num_products += 1
+
+    def _filter(self) -> None:
+        """Replace the block by T_m(t(P)) · block, where t maps the unwanted part [-1, cut] to [-1, 1]."""
+        cut = min(float(self.values[-1]), 1 - 1e-7)
+        top = 1 + 2 * (float(self.values[0]) - cut) / (cut + 1)  # t(μ_1) > 1
+        degree = math.ceil(math.acosh(GAIN) / math.acosh(max(top, 1 + 1e-9)))
+        degree = max(4, min(degree, MAX_DEGREE))
+        slope, shift = 2 / (cut + 1), (1 - cut) / (cut + 1)  # t(P) = slope · P + shift
+        before, now, after = self._block, self._image, self._spare
+        now.mul_(slope).add_(before, alpha=shift)  # the image P · block is at hand
+        for _ in range(degree - 1):
+            self._apply(now, after)
+            after.mul_(2 * slope).add_(now, alpha=2 * shift).sub_(before)
+            before, now, after = now, after, before
+        self._block, self._image, self._spare = now, before, after
+
+    def _rayleigh_ritz(self) -> None:
+        """Turn the block into the best approximations it holds; sets values (descending) and residuals."""
+        self._project()
+        gram = self._inner(self._block, self._block)
+        scale = 1 / np.sqrt(np.maximum(np.diag(gram), 1e-300))
+        self._rotate(self._block, _inverse_root(gram * scale * scale[:, None]) * scale[:, None])
+        self._project()
+        self._apply(self._block, self._image)
+        gram = self._inner(self._block, self._block)
+        moment = self._inner(self._block, self._image)
+        root = _inverse_root(gram)
+        self.values, basis = _eigh(root.T @ ((moment + moment.T) / 2) @ root)
+        self.values, basis = self.values[::-1].copy(), (root @ basis)[:, ::-1]
+        self._rotate(self._block, basis)
+        self._rotate(self._image, basis)
+        self.residuals = self._residuals()
+
+    def _project(self) -> None:
+        """Take the trivial eigenvectors out: in every component, subtract the mean weighted by degree."""
+        sums = torch.zeros(len(self._share), self._block.shape[1], device=self._block.device)
+        for rows in self._pieces():
+            sums.index_add_(0, self._component[rows], self._block[rows] * self._degrees[rows])
+        sums *= self._share
+        for rows in self._pieces():
+            self._block[rows] -= sums[self._component[rows]]
+
+    def _inner(self, left: torch.Tensor, right: torch.Tensor) -> np.ndarray:
+        """leftᵀ D right in float64, (b, b)."""
+        total = torch.zeros(self.size, self.size, dtype=torch.float64, device=left.device)
+        for rows in self._pieces():
+            weighted = left[rows, : self.size].double() * self._degrees[rows]
+            total += weighted.T @ right[rows, : self.size].double()
+        return total.cpu().numpy()
+
+    def _rotate(self, block: torch.Tensor, matrix: np.ndarray) -> None:
+        """block ← block · matrix, in place."""
+        right = torch.from_numpy(np.ascontiguousarray(matrix)).to(block.device, torch.float32)
+        for rows in self._pieces():
+            block[rows, : self.size] = block[rows, : self.size] @ right
+
+    def _residuals(self) -> np.ndarray:
+        """‖D^½ (P v − μ v)‖ of every vector, which is ‖Lu − λu‖."""
+        values = torch.from_numpy(self.values).to(self._block.device, torch.float32)
+        total = torch.zeros(self.size, dtype=torch.float64, device=self._block.device)
+        for rows in self._pieces():
+            gap = self._image[rows, : self.size] - values * self._block[rows, : self.size]
+            total += (gap.double() ** 2 * self._degrees[rows]).sum(dim=0)
+        return total.sqrt().cpu().numpy()
+
+    def _pieces(self) -> Iterator[slice]:
+        """Row ranges small enough for float64 copies."""
+        step = 1 << (16 if self._block.device.type == "cpu" else 20)
+        for start in range(0, len(self._block), step):
+            yield slice(start, min(start + step, len(self._block)))
+
+
+def _inverse_root(gram: np.ndarray) -> np.ndarray:
+    """A matrix R with Rᵀ gram R = I; directions that the block has lost in rounding are damped, not blown up."""
+    values, vectors = _eigh(gram)
+    return vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1]))
+
+
+def _eigh(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and vectors of a small symmetric matrix, on the one thread that torch has here."""
+    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
+    return values.numpy(), vectors.numpy()
