@@ -86,13 +86,9 @@ def writable(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise UserError(
-                f"the disk filled up while writing {target}: free some space and run again"
-            ) from error
+            raise UserError(f"the disk filled up while writing {target}: free some space and run again") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
-            raise UserError(
-                f"cannot write {target} ({error.strerror}): choose a folder you may write to"
-            ) from error
+            raise UserError(f"cannot write {target} ({error.strerror}): choose a folder you may write to") from error
         raise
 
 

@@ -29,7 +29,11 @@ def stage(text: str, total: int | None = None) -> Iterator[Callable[[int], None]
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = (TextColumn("  {task.description}"), BarColumn(), TimeRemainingColumn(elapsed_when_finished=True))
+        columns = (
+            TextColumn("  {task.description}"),
+            BarColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+        )
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(text, total=total)
             yield lambda steps: bar.advance(task, steps)

@@ -19,9 +19,7 @@ IDS = "node_ids.arrow"
 def save_graph(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write `graph` as a folder of `.npy` files with a manifest."""
     arrays = arrays_of(graph)
-    num_bytes = sum(array.nbytes for array in arrays.values()) + (
-        0 if graph.ids is None else graph.ids.nbytes
-    )
+    num_bytes = sum(array.nbytes for array in arrays.values()) + (0 if graph.ids is None else graph.ids.nbytes)
     with new_folder(path, num_bytes) as folder:
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
@@ -45,9 +43,7 @@ def write_manifest(folder: Path, graph: Graph) -> None:
             "num_classes": graph.num_classes,
             "class_names": graph.class_names,
             "fingerprint": graph.fingerprint,
-            "files": {
-                name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for name, file in files.items()
-            },
+            "files": {name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for name, file in files.items()},
         },
     )
 

@@ -103,7 +103,18 @@ class Graph:
 
     def with_splits(self, **splits: Any) -> Graph:
         """A graph with these splits instead: `train=`, `val=`, `test=`, as positions or boolean masks."""
-        return replace(self, splits=check_splits(splits, self.num_nodes))
+        return self._kept(splits=check_splits(splits, self.num_nodes))
+
+    def with_name(self, name: str) -> Graph:
+        """The same graph under another name."""
+        return self._kept(name=name)
+
+    def _kept(self, **changes: Any) -> Graph:
+        """A copy with parts changed that the fingerprint does not depend on."""
+        copy = replace(self, **changes)
+        if "fingerprint" in self.__dict__:
+            copy.__dict__["fingerprint"] = self.fingerprint
+        return copy
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a graph folder; `load_graph(path)` opens it memory-mapped."""
@@ -207,9 +218,7 @@ def check_weights(weights: np.ndarray) -> np.ndarray:
     bad = ~(np.isfinite(weights) & (weights >= 0))
     if bad.any():
         position = int(np.argmax(bad))
-        raise UserError(
-            f"edge {position:,} has weight {weights[position]}: weights must be finite and not negative"
-        )
+        raise UserError(f"edge {position:,} has weight {weights[position]}: weights must be finite and not negative")
     return weights
 
 
@@ -321,9 +330,7 @@ def _check_labels(labels: Any, num_nodes: int, names: tuple[str, ...] | None) ->
     if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
         raise UserError("labels must be whole numbers, -1 for unknown; found a fraction or NaN")
     if labels.dtype.kind not in "biuf" or labels.ndim not in (1, 2):
-        raise UserError(
-            f"labels must be (N,) integers or (N, C) of 0 and 1, not {labels.dtype} {labels.shape}"
-        )
+        raise UserError(f"labels must be (N,) integers or (N, C) of 0 and 1, not {labels.dtype} {labels.shape}")
     if labels.ndim == 2 and not np.isin(labels, (0, 1)).all():
         raise UserError("labels with two dimensions are multi-label and must hold 0 and 1 only")
     if labels.ndim == 1 and labels.min() < -1:
@@ -358,9 +365,7 @@ def check_splits(splits: Mapping[str, Any], num_nodes: int) -> dict[str, np.ndar
         for second in names[i + 1 :]:
             shared = np.intersect1d(checked[first], checked[second])
             if len(shared):
-                raise UserError(
-                    f"node {shared[0]} is in both {first} and {second} ({len(shared):,} nodes are)"
-                )
+                raise UserError(f"node {shared[0]} is in both {first} and {second} ({len(shared):,} nodes are)")
     return checked
 
 

@@ -95,9 +95,7 @@ def check_scaling(feature_scaling: str) -> None:
         raise UserError(f"unknown feature_scaling {feature_scaling!r}: use none, standardize or row.{hint}")
 
 
-def column_exponents(
-    columns: Columns, row_scale: np.ndarray, max_growth: float
-) -> tuple[np.ndarray, np.ndarray]:
+def column_exponents(columns: Columns, row_scale: np.ndarray, max_growth: float) -> tuple[np.ndarray, np.ndarray]:
     """Powers of two that bring every column into float16's range, for stored tokens and for the running sums.
 
     The running sums y = D̃^-½ x are averages of one another, so they never exceed their first maximum; a token

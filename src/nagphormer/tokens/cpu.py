@@ -261,9 +261,7 @@ class HopSlice:
     after hop 1 has been computed from it.
     """
 
-    def __init__(
-        self, sums: NeighborSum, shape: tuple[int, int, int, int], dtype: np.dtype, scratch: Path | None
-    ):
+    def __init__(self, sums: NeighborSum, shape: tuple[int, int, int, int], dtype: np.dtype, scratch: Path | None):
         num_tiles, hops, num_nodes, width = shape
         rooms = (num_tiles, max(hops, 2) if hops else 0, num_nodes, width)
         self._sums = sums

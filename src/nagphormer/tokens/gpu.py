@@ -44,9 +44,7 @@ if triton is not None:
             edge = first + tl.arange(0, EDGES)
             neighbor = tl.load(indices + edge, mask=edge < end, other=0).to(tl.int64)
             mask = (edge < end)[:, None] & inside[None, :]
-            values = tl.load(y + neighbor[:, None] * width + column[None, :], mask=mask, other=0).to(
-                tl.float32
-            )
+            values = tl.load(y + neighbor[:, None] * width + column[None, :], mask=mask, other=0).to(tl.float32)
             if WEIGHTED:
                 values *= tl.load(weights + edge, mask=edge < end, other=0)[:, None]
             total += tl.sum(values, axis=0)

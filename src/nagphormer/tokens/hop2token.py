@@ -101,9 +101,7 @@ def hop_tokens(
         )
     device = resolve_device(device)
     blocks = block_columns(graph.num_nodes, width, dtype)
-    job = _Job(
-        graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None
-    )
+    job = _Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
     scratch_bytes = job.scratch_bytes()
     with new_folder(out, num_bytes + scratch_bytes) if out is not None else nullcontext() as folder:
         encoding = None
@@ -169,9 +167,7 @@ class _Job:
         per_column = column_bytes(self.graph.num_nodes, self.hops, self.sum_dtype.itemsize)
         return per_column * self.plan.width if self.plan.on_disk else 0
 
-    def run(
-        self, columns: Columns, folder: Path | None
-    ) -> tuple[list[np.ndarray], list[int], list[dict[str, Any]]]:
+    def run(self, columns: Columns, folder: Path | None) -> tuple[list[np.ndarray], list[int], list[dict[str, Any]]]:
         """Compute every block; gives arrays in memory or manifest entries of files, and the column exponents."""
         degrees = loop_degrees(self.graph)
         self.inverse_root = (1 / np.sqrt(degrees)).astype(np.float32)  # D̃^-½

@@ -53,9 +53,7 @@ class TokenStore:
         """Compare every block file with its checksum."""
         for block in self.manifest["blocks"] if self.path else ():
             if checksum(self.path / block["file"]) != block["sha256"]:
-                raise UserError(
-                    f"{self.path / block['file']} is corrupt (checksum differs): make the store again"
-                )
+                raise UserError(f"{self.path / block['file']} is corrupt (checksum differs): make the store again")
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -168,9 +166,7 @@ def _write_all(file: int, data: memoryview, offset: int) -> None:
 def check_same(store: TokenStore, wanted: dict[str, Any]) -> None:
     """Refuse a store that was made from another graph or with other settings."""
     if store.manifest["graph"] != wanted["graph"]:
-        raise UserError(
-            f"{store.path} holds tokens of another graph: choose another folder or remove it first"
-        )
+        raise UserError(f"{store.path} holds tokens of another graph: choose another folder or remove it first")
     for key, value in wanted.items():
         if store.manifest[key] != value:
             raise UserError(

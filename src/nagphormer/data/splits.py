@@ -1,0 +1,118 @@
+"""Which nodes to train, validate and test on: the paper's three ways to draw them.
+
+Shapes: N nodes, n labeled nodes, C classes
+"""
+
+import numpy as np
+
+from nagphormer.data.graph import Graph
+from nagphormer.errors import UserError
+
+
+def random_split(graph: Graph, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:
+    """Split the labeled nodes at random; what `train` and `val` leave is the test split.
+
+    Args:
+        graph: a graph with labels; nodes with an unknown label (-1) join no split.
+        train: share of the labeled nodes to train on.
+        val: share of the labeled nodes to validate on.
+        seed: of `np.random.RandomState`, whose permutation of the labeled nodes is cut in three.
+
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from nagphormer import from_scipy
+    >>> graph = random_split(from_scipy(sp.eye_array(10), labels=np.arange(10) % 2))
+    >>> [len(graph.splits[name]) for name in ("train", "val", "test")]
+    [6, 2, 2]
+    """
+    if not (train > 0 and val >= 0 and train + val <= 1):
+        raise UserError(
+            f"train={train} and val={val} do not fit: train must be above 0, val at least 0, "
+            f"and both together at most 1"
+        )
+    nodes = np.random.RandomState(seed).permutation(labeled_nodes(graph))  # (n,)
+    val_start = int(train * len(nodes))
+    test_start = int(round(train + val, 9) * len(nodes))  # rounded: .7 + .1 is a hair below .8
+    if val_start == 0:
+        raise UserError(
+            f"train={train} of {len(nodes)} labeled nodes is less than one node: label more nodes or raise train"
+        )
+    return graph.with_splits(train=nodes[:val_start], val=nodes[val_start:test_start], test=nodes[test_start:])
+
+
+def per_class_split(graph: Graph, train: int = 20, val: int = 30, seed: int = 0) -> Graph:
+    """Draw `train` and `val` nodes of every class; all other labeled nodes are the test split.
+
+    The rule of the paper's large sets AMiner-CS and Reddit. The draws are those of GRAND+, from which the
+    paper takes it: first the training nodes class by class, then the validation nodes class by class.
+
+    Args:
+        graph: a graph with one label per node.
+        train: training nodes per class.
+        val: validation nodes per class.
+        seed: of `np.random.RandomState`.
+    """
+    _check_counts(train, val)
+    nodes = labeled_nodes(graph)
+    assert graph.labels is not None
+    if graph.labels.ndim == 2:
+        raise UserError("a multi-label graph cannot be split per class: use random_split")
+    members = [nodes[graph.labels[nodes] == label] for label in range(graph.num_classes)]
+    for label, found in enumerate(members):
+        if len(found) < train + val:
+            name = repr(graph.class_names[label]) if graph.class_names else str(label)
+            raise UserError(
+                f"class {name} has {len(found)} labeled nodes, but {train} to train and {val} to validate "
+                f"are wanted: lower train and val, or use random_split"
+            )
+    draw = np.random.RandomState(seed)
+    train_idx = [draw.choice(found, train, replace=False) for found in members]
+    left = [np.setdiff1d(found, taken) for found, taken in zip(members, train_idx, strict=True)]
+    val_idx = [draw.choice(found, val, replace=False) for found in left]
+    return _rest_is_test(graph, nodes, np.concatenate(train_idx), np.concatenate(val_idx))
+
+
+def budget_split(graph: Graph, train: int = 20, val: int = 30, seed: int = 0) -> Graph:
+    """Draw `train`·C and `val`·C nodes whatever their class; all other labeled nodes are the test split.
+
+    The rule of Amazon2M, some of whose classes are too small for `per_class_split`; the draws are GRAND+'s.
+
+    Args:
+        graph: a graph with labels.
+        train: training nodes, times the number of classes.
+        val: validation nodes, times the number of classes.
+        seed: of `np.random.RandomState`.
+    """
+    _check_counts(train, val)
+    nodes = labeled_nodes(graph)
+    num_train, num_val = train * graph.num_classes, val * graph.num_classes
+    if num_train + num_val > len(nodes):
+        raise UserError(
+            f"{num_train:,} nodes to train and {num_val:,} to validate are wanted, but only {len(nodes):,} "
+            f"are labeled: lower train and val"
+        )
+    draw = np.random.RandomState(seed)
+    train_idx = draw.choice(nodes, num_train, replace=False)
+    val_idx = draw.choice(np.setdiff1d(nodes, train_idx), num_val, replace=False)
+    return _rest_is_test(graph, nodes, train_idx, val_idx)
+
+
+def labeled_nodes(graph: Graph) -> np.ndarray:
+    """Positions of the nodes with a known label, ascending; every node of a multi-label graph counts."""
+    if graph.labels is None:
+        raise UserError("the graph has no labels to split: give labels when building it")
+    if graph.labels.ndim == 2:
+        return np.arange(graph.num_nodes)
+    nodes = np.flatnonzero(graph.labels >= 0)
+    if len(nodes) == 0:
+        raise UserError("every label of the graph is unknown (-1): at least one node must be labeled")
+    return nodes
+
+
+def _check_counts(train: int, val: int) -> None:
+    if train < 1 or val < 0:
+        raise UserError(f"train={train} and val={val} do not fit: train must be at least 1 and val at least 0")
+
+
+def _rest_is_test(graph: Graph, nodes: np.ndarray, train_idx: np.ndarray, val_idx: np.ndarray) -> Graph:
+    test_idx = np.setdiff1d(nodes, np.concatenate([train_idx, val_idx]))
+    return graph.with_splits(train=train_idx, val=val_idx, test=test_idx)

@@ -1,0 +1,200 @@
+"""Take a graph's arrays out of DuckDB, into memory or straight into a graph folder.
+
+Two tables hold the graph by then: `nodes` (id, label, split; rowid is the position) and `pairs`
+(low, high, weight), every undirected edge once.
+
+Shapes: N nodes, E undirected edges (2E stored entries), F features, C classes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nagphormer.data.folder import IDS, write_ids, write_manifest
+from nagphormer.data.graph import Graph
+from nagphormer.data.table_files import FRACTIONS, FilePath, first_row, reading, sql_text
+from nagphormer.errors import UserError
+from nagphormer.files import new_folder
+
+SPLIT_WORDS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
+
+_WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 3 and 3.0, but not 03: that is a name
+_BATCH_VALUES = 1 << 20
+
+Allocate = Callable[..., np.ndarray]
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The features of the node table, one list a node."""
+
+    path: str
+    """The node table, for messages."""
+    scan: str
+    """SQL that reads the node table in its order."""
+    columns: list[str]
+    """Columns of numbers, or the one column of lists."""
+    sql: str
+    """A node's list, FLOAT[]."""
+    width: int
+    """The length of every list, F."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What the tables `nodes` and `pairs` hold."""
+
+    integers: bool
+    """Whether ids are int64 rather than text."""
+    weighted: bool
+    """Whether `pairs` has weights other than 1."""
+    label_type: str | None = None
+    """DuckDB's type of the label column, None without labels."""
+    vectors: Vectors | None = None
+    """Where the features are, None without features."""
+
+
+def collect_graph(db: Any, contents: Contents, out: FilePath | None) -> Graph:
+    """Put the graph together, in memory or in the new graph folder `out`."""
+    num_nodes, num_entries = count_rows(db, "nodes"), 2 * count_rows(db, "pairs")
+    width = contents.vectors.width if contents.vectors else 0
+    ids = _collect_ids(db, contents.integers)
+    num_bytes = num_nodes * (24 + 4 * width) + num_entries * 8 + (0 if ids is None else ids.nbytes)
+    with nullcontext() if out is None else new_folder(out, num_bytes) as folder:
+        allocate = _allocator(folder)
+        indptr, indices, weights = _collect_entries(db, allocate, num_nodes, num_entries, contents.weighted)
+        labels, names = _collect_labels(db, allocate, num_nodes, contents.label_type)
+        graph = Graph(
+            indptr=indptr,
+            indices=indices,
+            weights=weights,
+            features=_collect_features(db, allocate, num_nodes, contents.vectors),
+            labels=labels,
+            splits=_collect_splits(db, allocate),
+            ids=ids,
+            class_names=names,
+        )
+        if folder is not None:
+            if ids is not None:
+                write_ids(folder / IDS, ids)
+            write_manifest(folder, graph)
+    return graph
+
+
+def count_rows(db: Any, table: str) -> int:
+    """Number of rows of a DuckDB table."""
+    return first_row(db, f"SELECT count(*) FROM {table}")[0]
+
+
+def _allocator(folder: Path | None) -> Allocate:
+    """A function that makes an array from its name, dtype and shape: in memory, or as a file of `folder`."""
+    if folder is None:
+        return lambda name, dtype, *shape: np.zeros(shape, dtype)
+    return lambda name, dtype, *shape: np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, shape)
+
+
+def _batches(db: Any, query: str, width: int = 1) -> Any:
+    """The rows of a query as Arrow record batches, the smaller the more values a row has."""
+    return db.sql(query).to_arrow_reader(max(1, _BATCH_VALUES // width))
+
+
+def _collect_entries(
+    db: Any, allocate: Allocate, num_nodes: int, num_entries: int, weighted: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Both directions of every pair, as CSR."""
+    indptr = allocate("indptr", np.int64, num_nodes + 1)
+    indices = allocate("indices", np.int32 if num_nodes < 2**31 else np.int64, num_entries)
+    weights = allocate("weights", np.float32, num_entries) if weighted else None
+    weight = ", weight" if weighted else ""
+    both = f"SELECT low AS u, high AS v{weight} FROM pairs UNION ALL SELECT high, low{weight} FROM pairs"
+    start = 0
+    for batch in _batches(db, f"SELECT * FROM ({both}) ORDER BY u, v"):
+        rows, stop = batch["u"].to_numpy(), start + len(batch)
+        indptr[rows[0] + 1 : rows[-1] + 2] += np.bincount(rows - rows[0])  # rows ascend
+        indices[start:stop] = batch["v"].to_numpy()
+        if weights is not None:
+            weights[start:stop] = batch["weight"].to_numpy()
+        start = stop
+    np.cumsum(indptr, out=indptr)
+    return indptr, indices, weights
+
+
+def _collect_features(db: Any, allocate: Allocate, num_nodes: int, vectors: Vectors | None) -> np.ndarray | None:
+    if vectors is None:
+        return None
+    features, start = allocate("features", np.float32, num_nodes, vectors.width), 0
+    with reading(vectors.path):
+        for batch in _batches(db, f"SELECT {vectors.sql} AS vector FROM {vectors.scan}", vectors.width):
+            values = batch["vector"].flatten().to_numpy()  # (rows · F,)
+            features[start : start + len(batch)] = values.reshape(len(batch), vectors.width)
+            start += len(batch)
+    return features
+
+
+def _collect_labels(
+    db: Any, allocate: Allocate, num_nodes: int, label_type: str | None
+) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    if label_type is None:
+        return None, None
+    import pyarrow as pa
+
+    texts = db.execute("SELECT DISTINCT label FROM nodes WHERE label IS NOT NULL").fetchall()
+    classes, names = _number_classes([text for (text,) in texts], label_type.startswith(FRACTIONS))
+    columns = {
+        "label": pa.array(classes.keys(), pa.string()),
+        "class": pa.array(classes.values(), pa.int64()),
+    }
+    db.register("classes", pa.table(columns))
+    labels = allocate("labels", np.int64, num_nodes)
+    labels[:] = -1
+    for batch in _batches(db, "SELECT nodes.rowid AS node, class FROM nodes JOIN classes USING (label)"):
+        labels[batch["node"].to_numpy()] = batch["class"].to_numpy()
+    return labels, names
+
+
+def _number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], tuple[str, ...] | None]:
+    """The class of every label text (-1 for unknown), and the classes' names unless they are 0 … C-1."""
+    texts = [text for text in texts if not (fractions and text.lower() == "nan")]
+    matches = {text: _WHOLE_NUMBER.fullmatch(text) for text in texts}
+    values: dict[str, Any] = {text: int(match[1]) for text, match in matches.items() if match}
+    if len(values) < len(texts):
+        wrong = next((text for text in texts if fractions and float(text) % 1), None)
+        if wrong is not None:
+            raise UserError(f"label {wrong} is a fraction: labels are whole numbers or text, -1 or empty for unknown")
+        values = {text: text for text in texts}
+    distinct = sorted(set(values.values()) - {-1})
+    numbers = {value: number for number, value in enumerate(distinct)} | {-1: -1}
+    names = None if distinct == list(range(len(distinct))) else tuple(map(str, distinct))
+    return {text: numbers[value] for text, value in values.items()}, names
+
+
+def _collect_splits(db: Any, allocate: Allocate) -> dict[str, np.ndarray]:
+    splits = {}
+    for split, words in SPLIT_WORDS.items():
+        listed = ", ".join(map(sql_text, words))
+        query = f"SELECT rowid AS node FROM nodes WHERE lower(split) IN ({listed}) ORDER BY rowid"
+        idx = db.sql(query).fetchnumpy()["node"]
+        if len(idx):
+            splits[split] = allocate(f"split_{split}", np.int64, len(idx))
+            splits[split][:] = idx
+    return splits
+
+
+def _collect_ids(db: Any, integers: bool) -> Any:
+    """Node ids as one Arrow array, int64 or text; None where they are 0 … N-1."""
+    import pyarrow as pa
+
+    if integers and first_row(db, "SELECT bool_and(CAST(id AS BIGINT) = rowid) FROM nodes")[0]:
+        return None
+    kind = "BIGINT" if integers else "VARCHAR"
+    chunks = db.sql(f"SELECT CAST(id AS {kind}) AS id FROM nodes").to_arrow_table()["id"]
+    if not integers and chunks.nbytes >= 2**31:  # one chunk of more text needs 64-bit offsets
+        chunks = chunks.cast(pa.large_string())
+    return chunks.combine_chunks()

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nagphormer import UserError, from_scipy, per_class_split, random_split
+from nagphormer.data.splits import budget_split
+
+
+def graph_with(labels, **parts):
+    labels = np.asarray(labels)
+    return from_scipy(sp.csr_array((len(labels), len(labels))), labels=labels, **parts)
+
+
+def sizes(graph):
+    return tuple(len(graph.splits[name]) for name in ("train", "val", "test"))
+
+
+def test_random_split_is_the_permutation_cut_at_60_and_80_percent():
+    graph = random_split(graph_with(np.arange(13) % 3), seed=7)
+    order = np.random.RandomState(7).permutation(13)
+    np.testing.assert_array_equal(graph.splits["train"], np.sort(order[:7]))
+    np.testing.assert_array_equal(graph.splits["val"], np.sort(order[7:10]))
+    np.testing.assert_array_equal(graph.splits["test"], np.sort(order[10:]))
+
+
+def test_random_split_leaves_unlabeled_nodes_out():
+    graph = random_split(graph_with([0, -1, 1, -1, 0, 1, 0]))
+    assert sizes(graph) == (3, 1, 1)
+    assert not set(np.concatenate(list(graph.splits.values()))) & {1, 3}
+
+
+def test_every_node_of_a_multi_label_graph_is_split():
+    assert sizes(random_split(graph_with(np.zeros((10, 3), int)))) == (6, 2, 2)
+
+
+def test_fractions_that_add_up_inexactly_lose_no_node():
+    assert sizes(random_split(graph_with(np.zeros(10, int)), train=0.7, val=0.1)) == (7, 1, 2)
+    assert sizes(random_split(graph_with(np.zeros(10, int)), train=1.0, val=0.0)) == (10, 0, 0)
+
+
+def test_seeds_differ_and_repeat():
+    graph = graph_with(np.zeros(50, int))
+    first, again, other = (random_split(graph, seed=seed).splits["train"] for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    ("train", "val"), [(0, 0.5), (0.8, 0.3), (-0.1, 0.2), (0.6, -0.1), (float("nan"), 0.2)]
+)
+def test_fractions_that_do_not_fit_are_refused(train, val):
+    with pytest.raises(UserError, match="do not fit"):
+        random_split(graph_with([0, 1, 0, 1]), train=train, val=val)
+
+
+def test_too_few_labeled_nodes_are_refused():
+    with pytest.raises(UserError, match="less than one node"):
+        random_split(graph_with([0, -1]))
+
+
+def test_graphs_without_labels_are_refused():
+    with pytest.raises(UserError, match="no labels"):
+        random_split(from_scipy(sp.csr_array((3, 3))))
+    with pytest.raises(UserError, match="every label"):
+        per_class_split(graph_with([-1, -1, -1]))
+
+
+def test_per_class_split_takes_the_same_number_of_every_class():
+    labels = np.repeat([0, 1, 2], [60, 80, 100])
+    graph = per_class_split(graph_with(labels), train=20, val=30)
+    assert np.bincount(labels[graph.splits["train"]]).tolist() == [20, 20, 20]
+    assert np.bincount(labels[graph.splits["val"]]).tolist() == [30, 30, 30]
+    assert np.bincount(labels[graph.splits["test"]]).tolist() == [10, 30, 50]
+
+
+def test_per_class_split_draws_as_grand_plus_does():
+    labels = np.array([0, 1, 0, 1, 0, 1, 0, 1, -1])
+    graph = per_class_split(graph_with(labels), train=1, val=2, seed=5)
+    draw = np.random.RandomState(5)
+    evens, odds = [0, 2, 4, 6], [1, 3, 5, 7]
+    train = [*draw.choice(evens, 1, replace=False), *draw.choice(odds, 1, replace=False)]
+    val = [draw.choice([i for i in nodes if i not in train], 2, replace=False) for nodes in (evens, odds)]
+    assert graph.splits["train"].tolist() == sorted(train)
+    assert graph.splits["val"].tolist() == sorted(np.concatenate(val))
+    assert sizes(graph) == (2, 4, 2)
+
+
+def test_a_class_that_is_too_small_is_named():
+    with pytest.raises(UserError, match="class 'rare' has 3 labeled nodes"):
+        per_class_split(graph_with(["often"] * 9 + ["rare"] * 3), train=2, val=2)
+    with pytest.raises(UserError, match="class 1 has 0 labeled nodes"):
+        per_class_split(graph_with([0, 0, 2, 2]), train=1, val=1)
+
+
+def test_per_class_split_refuses_multi_label_graphs():
+    with pytest.raises(UserError, match="multi-label"):
+        per_class_split(graph_with(np.zeros((4, 2), int)))
+
+
+def test_budget_split_ignores_the_class():
+    labels = np.repeat([0, 1], [1, 99])  # a class of one node, as Amazon2M has
+    graph = budget_split(graph_with(labels), train=20, val=30, seed=3)
+    draw = np.random.RandomState(3)
+    train = draw.choice(np.arange(100), 40, replace=False)
+    assert graph.splits["train"].tolist() == sorted(train)
+    assert graph.splits["val"].tolist() == sorted(draw.choice(np.setdiff1d(np.arange(100), train), 60, False))
+    assert sizes(graph) == (40, 60, 0)
+
+
+def test_a_budget_beyond_the_labeled_nodes_is_refused():
+    with pytest.raises(UserError, match="only 4 are labeled"):
+        budget_split(graph_with([0, 1, 0, 1, -1]), train=1, val=2)
+
+
+@pytest.mark.parametrize("split", [per_class_split, budget_split])
+def test_counts_below_one_are_refused(split):
+    with pytest.raises(UserError, match="do not fit"):
+        split(graph_with([0, 1]), train=0, val=1)
