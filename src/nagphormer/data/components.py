@@ -22,7 +22,7 @@ def connected_components(graph: Graph) -> np.ndarray:
 
 
 @numba.njit(cache=True, nogil=True)
-def _root(parent, node):  # type: ignore[no-untyped-def]
+def _root(parent, node):
     while parent[node] != node:
         parent[node] = parent[parent[node]]  # halve the path
         node = parent[node]
@@ -30,7 +30,7 @@ def _root(parent, node):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _unite(parent, indptr, indices):  # type: ignore[no-untyped-def]
+def _unite(parent, indptr, indices):
     for node in range(len(parent)):
         for edge in range(indptr[node], indptr[node + 1]):
             other = indices[edge]
@@ -44,7 +44,7 @@ def _unite(parent, indptr, indices):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _number(parent):  # type: ignore[no-untyped-def]
+def _number(parent):
     numbers = np.empty_like(parent)
     count = 0
     for node in range(len(parent)):

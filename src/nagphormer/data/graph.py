@@ -10,14 +10,14 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from nagphormer.errors import UserError
 
-Features = np.ndarray | sp.csr_array | None
+Features: TypeAlias = "np.ndarray | sp.csr_array | None"
 
 SPLITS = ("train", "val", "test")
 

@@ -19,7 +19,7 @@ def summarize(graph: Graph) -> dict[str, Any]:
     """
     degrees = graph.degrees
     sizes = np.bincount(connected_components(graph))
-    features = graph.features
+    features: Any = graph.features
     density = features.nnz / np.prod(features.shape) if sp.issparse(features) else 1.0
     return {
         "name": graph.name,
@@ -64,7 +64,7 @@ def _homophily(graph: Graph) -> float | None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _count_equal(indptr, indices, labels):  # type: ignore[no-untyped-def]
+def _count_equal(indptr, indices, labels):
     equal, labeled = 0, 0
     for node in range(len(indptr) - 1):
         if labels[node] < 0:

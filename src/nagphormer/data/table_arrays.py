@@ -165,7 +165,7 @@ def _number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], 
     matches = {text: _WHOLE_NUMBER.fullmatch(text) for text in texts}
     values: dict[str, Any] = {text: int(match[1]) for text, match in matches.items() if match}
     if len(values) < len(texts):
-        wrong = next((text for text in texts if fractions and float(text) % 1), None)
+        wrong = next((text for text in texts if fractions and _is_fraction(text)), None)
         if wrong is not None:
             raise UserError(f"label {wrong} is a fraction: labels are whole numbers or text, -1 or empty for unknown")
         values = {text: text for text in texts}
@@ -173,6 +173,13 @@ def _number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], 
     numbers = {value: number for number, value in enumerate(distinct)} | {-1: -1}
     names = None if distinct == list(range(len(distinct))) else tuple(map(str, distinct))
     return {text: numbers[value] for text, value in values.items()}, names
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        return float(text) % 1 != 0
+    except ValueError:
+        return False
 
 
 def _collect_splits(db: Any, allocate: Allocate) -> dict[str, np.ndarray]:

@@ -55,7 +55,7 @@ def _splat(builder: Any, scalar: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def _sum_row(typing_context, out, y, indices, weights, begin, end, row, column, loop, factor, num_vectors):  # type: ignore[no-untyped-def]
+def _sum_row(typing_context, out, y, indices, weights, begin, end, row, column, loop, factor, num_vectors):
     """Write `factor · (loop · y[row] + Σ_e weights[e] · y[indices[e]])` for one tile of columns of `out[row]`.
 
     `num_vectors` is a literal, so that LLVM keeps the whole tile in registers; `loop` is 0 or 1;
@@ -71,7 +71,7 @@ def _sum_row(typing_context, out, y, indices, weights, begin, end, row, column, 
     plain = [types.int64, types.int64, types.int64, types.int64, types.float32, types.float32]
     signature = types.void(out, y, indices, weights, *plain, num_vectors)
 
-    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, arguments):
         out_ty, y_ty, indices_ty, weights_ty = signature.args[:4]
         i64, byte_ptr = ir.IntType(64), ir.IntType(8).as_pointer()
         out_array = context.make_array(out_ty)(context, builder, arguments[0])
@@ -91,7 +91,7 @@ def _sum_row(typing_context, out, y, indices, weights, begin, end, row, column, 
             vector = _load(builder, builder.gep(own, [i64(k * LANES * itemsize)]), is_half)
             builder.store(builder.fmul(vector, _splat(builder, loop)), total)
 
-        def neighbor(edge):  # type: ignore[no-untyped-def]
+        def neighbor(edge):
             index = builder.load(builder.gep(index_array.data, [edge]))
             return builder.gep(source, [builder.mul(builder.sext(index, i64), row_bytes)])
 
@@ -124,7 +124,7 @@ def _sum_row(typing_context, out, y, indices, weights, begin, end, row, column, 
 
 
 @numba.njit(parallel=True, nogil=True, cache=True)
-def _sum_neighbors(out, y, indptr, indices, weights, factor, loop, bounds):  # type: ignore[no-untyped-def]
+def _sum_neighbors(out, y, indptr, indices, weights, factor, loop, bounds):
     num_vectors = y.shape[1] // LANES
     for part in numba.prange(len(bounds) - 1):
         for row in range(bounds[part], bounds[part + 1]):
@@ -188,10 +188,10 @@ def cut_rows(indptr: np.ndarray, num_parts: int) -> np.ndarray:
 
 
 @intrinsic
-def _decode(typing_context, stored):  # type: ignore[no-untyped-def]
+def _decode(typing_context, stored):
     """A stored number as float32: float16 is given as uint16."""
 
-    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, arguments):
         if stored == types.float32:
             return arguments[0]
         return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
@@ -200,10 +200,10 @@ def _decode(typing_context, stored):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _encode(typing_context, value, array):  # type: ignore[no-untyped-def]
+def _encode(typing_context, value, array):
     """A float32 as an element of `array`: uint16 means float16, int16 means bfloat16. Ties go to even."""
 
-    def codegen(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def codegen(context, builder, signature, arguments):
         if array.dtype == types.float32:
             return arguments[0]
         if array.dtype == types.uint16:
@@ -218,7 +218,7 @@ def _encode(typing_context, value, array):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(parallel=True, nogil=True, cache=True)
-def enter(y, x, start, row_scale, column_scale):  # type: ignore[no-untyped-def]
+def enter(y, x, start, row_scale, column_scale):
     """Write rows `start …` of `y`: y = x · row_scale · column_scale, rounded once.
 
     y: (T, N, W) in T tiles of W columns; x: (R, T·W or less); row_scale: (N,); column_scale: one per column of x.
@@ -236,7 +236,7 @@ def enter(y, x, start, row_scale, column_scale):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(parallel=True, nogil=True, cache=True)
-def pack(out, x, y, start, row_scale, input_scale, column_scale):  # type: ignore[no-untyped-def]
+def pack(out, x, y, start, row_scale, input_scale, column_scale):
     """Write rows `start …` as node-major tokens: hop 0 from x, hop k from y[:, k-1].
 
     out: (R, K+1, F); x: (R, F); y: (T, K, N, W); row_scale: (N,); input_scale, column_scale: (F,), for x and y.

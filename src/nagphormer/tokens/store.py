@@ -42,7 +42,7 @@ class TokenStore:
         """Open a store folder memory-mapped; sizes are checked now, checksums by `verify`."""
         folder = Path(path)
         manifest = read_json(folder / MANIFEST, "tokens", FORMAT)
-        blocks = []
+        blocks: list[np.ndarray] = []
         for block in manifest["blocks"]:
             check_size(folder / block["file"], block["bytes"])
             shape = (*manifest["shape"][:2], block["columns"][1] - block["columns"][0])
@@ -126,7 +126,7 @@ class BlockWriter:
         """An array for rows start … stop, (R, K+1, F); with what an earlier pass wrote when `refill`."""
         piece = np.empty((stop - start, *self.shape[1:]), self._dtype)
         if refill:
-            view = memoryview(piece.reshape(-1).view(np.uint8))
+            view = _bytes(piece)
             done = 0
             while done < len(view):
                 done += os.preadv(self._file, [view[done:]], start * self._row_bytes + done)
@@ -135,7 +135,7 @@ class BlockWriter:
     def write(self, piece: np.ndarray, start: int, final: bool) -> None:
         """Write a filled buffer at row `start`; it must not be changed afterwards."""
         self._wait()
-        data = memoryview(piece.reshape(-1).view(np.uint8))
+        data = _bytes(piece)
         self._running = [self._threads.submit(_write_all, self._file, data, start * self._row_bytes)]
         if final:
             self._running.append(self._threads.submit(self._digest.update, data))
@@ -155,6 +155,11 @@ class BlockWriter:
     def _wait(self) -> None:
         for job in self._running:
             job.result()
+
+
+def _bytes(piece: np.ndarray) -> memoryview:
+    """The bytes of a contiguous array, without a copy."""
+    return piece.reshape(-1).view(np.uint8).data
 
 
 def _write_all(file: int, data: memoryview, offset: int) -> None:
