@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -117,10 +118,22 @@ def _status(process: int) -> dict[str, int]:
     return {key: int(value.split()[0]) * 1024 for key, value in pairs if value.strip().endswith("kB")}
 
 
-def run_child(arguments: list[str]) -> tuple[str, TreeMemory]:
-    """Run a command in a process of its own; gives what it printed and its peak memory."""
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as child, TreeMemory(child.pid) as memory:
-        output, _ = child.communicate()
+@dataclass(frozen=True)
+class Child:
+    """What a process printed, how long it took and how much memory it held."""
+
+    stdout: str
+    stderr: str
+    seconds: float
+    memory: TreeMemory
+
+
+def run_child(arguments: list[str]) -> Child:
+    """Run a command in a process of its own and watch it."""
+    start = time.perf_counter()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdout=pipe, stderr=pipe, text=True) as child, TreeMemory(child.pid) as memory:
+        stdout, stderr = child.communicate()
     if child.returncode:
-        raise RuntimeError(f"{' '.join(arguments)} ended with {child.returncode}")
-    return output, memory
+        raise RuntimeError(f"{' '.join(arguments)} ended with {child.returncode}:\n{stderr}")
+    return Child(stdout, stderr, time.perf_counter() - start, memory)

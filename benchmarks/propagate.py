@@ -48,9 +48,7 @@ def main() -> None:
     print(describe_machine())
     bandwidth = copy_bandwidth()
     print(f"copy bandwidth {bandwidth / 1e9:.1f} GB/s; {torch.get_num_threads()} threads; {options.rounds} rounds\n")
-    rows = [
-        _one_hop(name, shuffle, options.rounds, bandwidth) for name in options.sizes for shuffle in (True, False)
-    ]
+    rows = [_one_hop(name, shuffle, options.rounds, bandwidth) for name in options.sizes for shuffle in (True, False)]
     print("One hop: our seconds, share of copy bandwidth that neighbor rows are read at, and rivals' time by ours")
     ours = ("ours fp16", "share", "ours fp32", "share")
     pairs = [f"{rival} / {kind}" for kind in ("fp16", "fp32") for rival in RIVALS]
@@ -63,7 +61,7 @@ def _one_hop(name: str, shuffle: bool, rounds: int, bandwidth: float) -> list[st
     num_nodes, num_edges, width = SIZES[name]
     graph = synthetic_graph(num_nodes, num_edges, 0, 10, shuffle=shuffle)
     x = np.random.default_rng(0).standard_normal((num_nodes, width), np.float32)
-    works = {"fp16": _ours(graph, x, np.float16), "fp32": _ours(graph, x, np.float32)}
+    works: dict[str, Callable[[], object]] = {"fp16": _ours(graph, x, np.float16), "fp32": _ours(graph, x, np.float32)}
     works |= _rivals(graph, torch.from_numpy(x))
     seconds = alternate(works, rounds)
     row = [name, "shuffled" if shuffle else "community"]
@@ -128,8 +126,9 @@ def _whole_preparation(rounds: int) -> None:
                 if way == "reference" and number >= 2:
                     continue  # half a minute each
                 command = [sys.executable, __file__, "--prepare", way, "--folder", folder]
-                output, memory = run_child(command)
-                found.append((json.loads(output)["seconds"], memory.peak_anonymous, memory.peak_rss))
+                child = run_child(command)
+                memory = child.memory
+                found.append((json.loads(child.stdout)["seconds"], memory.peak_anonymous, memory.peak_rss))
     fast = [seconds for seconds, *_ in results["ours"]]
     rows = []
     for way, found in results.items():

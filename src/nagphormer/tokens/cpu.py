@@ -254,6 +254,15 @@ def pack(out, x, y, start, row_scale, input_scale, column_scale):
                     out[row, hop + 1, first + column] = _encode(value, out)
 
 
+@numba.njit(parallel=True, nogil=True, cache=True)
+def combine(after, now, before, stretch, shift):
+    """after ← stretch · after + shift · now − before, in one pass over three (N, W) arrays."""
+    for row in numba.prange(after.shape[0]):
+        for column in range(after.shape[1]):
+            value = stretch * after[row, column] + shift * now[row, column]
+            after[row, column] = value - before[row, column]
+
+
 class HopSlice:
     """One slice of columns on its way through all hops, held in memory or in a scratch file.
 

@@ -82,9 +82,9 @@ class GpuGraph:
                 width,
                 LOOP=self.loop,
                 WEIGHTED=self.weights is not None,
-                EDGES=max(8, 1024 // columns),
+                EDGES=8,
                 COLUMNS=columns,
-                num_warps=2,
+                num_warps=1,
             )
 
     def _sparse_product(self, y: torch.Tensor) -> torch.Tensor:

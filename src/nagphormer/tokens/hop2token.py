@@ -93,21 +93,26 @@ def hop_tokens(
         check_vacant(Path(out))
     width = max(graph.num_features, 1) + encoding_dim
     num_bytes = graph.num_nodes * (hops + 1) * width * np.dtype(DTYPES[dtype]).itemsize
+    device = resolve_device(device)
+    if encoding_dim:
+        from nagphormer.tokens.laplacian import laplacian_encoding, search_bytes  # torch: before memory is measured
     usable = usable_memory(memory)
+    if encoding_dim and device == "cpu" and search_bytes(graph.num_nodes, encoding_dim) > usable:
+        raise UserError(
+            f"the search for {encoding_dim} eigenvectors takes {format_size(search_bytes(graph.num_nodes, encoding_dim))}"
+            f" but only {format_size(max(usable, 0))} of memory may be used: raise memory= or lower encoding_dim"
+        )
     if out is None and num_bytes > usable:
         raise UserError(
             f"the tokens take {format_size(num_bytes)} but only {format_size(max(usable, 0))} of memory may be used: "
             f"write them to disk with out=, raise memory=, or lower hops"
         )
-    device = resolve_device(device)
     blocks = block_columns(graph.num_nodes, width, dtype)
     job = _Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
     scratch_bytes = job.scratch_bytes()
     with new_folder(out, num_bytes + scratch_bytes) if out is not None else nullcontext() as folder:
         encoding = None
         if encoding_dim:
-            from nagphormer.tokens.laplacian import laplacian_encoding
-
             encoding = laplacian_encoding(graph, encoding_dim, device=device)
         columns = Columns(graph, encoding, feature_scaling)
         manifest: dict[str, Any] = {

@@ -32,6 +32,8 @@ SPARE = 6
 """Vectors searched beyond those wanted, at least: they make the last wanted ones converge."""
 GAIN = 1e4
 """How much one filter lifts the first eigenvector above the damped part; more would drown the others in float32."""
+LIMIT = 1e9
+"""How much it may lift anything at all: rounding brings the trivial vectors back, and they have eigenvalue 1."""
 MAX_DEGREE = 600
 """Products in one filter at most, so that progress is checked now and then."""
 
@@ -128,6 +130,11 @@ def solve(
     return Eigenpairs(vectors, eigenvalues, residuals, num_trivial, num_products)
 
 
+def search_bytes(num_nodes: int, dim: int) -> int:
+    """Memory that the search for `dim` vectors needs: three blocks, and what is known of every node."""
+    return num_nodes * (3 * 4 * round_up(dim + SPARE, LANES) + 4 * dim + 40)
+
+
 class _Search:
     """Block Chebyshev subspace iteration on P = D^-1 A."""
 
@@ -179,7 +186,7 @@ class _Search:
     def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Unit vectors of L with their signs fixed, eigenvalues and residuals."""
         vectors = (self._block[:, : self.wanted] * self._degrees.sqrt()).cpu().numpy()  # u = D^½ v
-        vectors /= np.linalg.norm(vectors, axis=0)
+        vectors /= np.sqrt(np.einsum("ij,ij->j", vectors, vectors, dtype=np.float64))
         largest = np.abs(vectors).argmax(axis=0)
         vectors *= np.where(vectors[largest, np.arange(self.wanted)] < 0, -1, 1).astype(np.float32)
         return vectors, 1 - self.values[: self.wanted], self.residuals[: self.wanted]
@@ -196,17 +203,28 @@ class _Search:
     def _filter(self) -> None:
         """Replace the block by T_m(t(P)) · block, where t maps the unwanted part [-1, cut] to [-1, 1]."""
         cut = min(float(self.values[-1]), 1 - 1e-7)
-        top = 1 + 2 * (float(self.values[0]) - cut) / (cut + 1)  # t(μ_1) > 1
-        degree = math.ceil(math.acosh(GAIN) / math.acosh(max(top, 1 + 1e-9)))
-        degree = max(4, min(degree, MAX_DEGREE))
+        # The first eigenvalue lies near the first Ritz value, within its residual if that has settled.
+        top = min(float(self.values[0] + 2 * self.residuals[0]), 1.0)
+        degree = min(_degree(GAIN, top, cut), _degree(LIMIT, 1.0, cut), MAX_DEGREE)
         slope, shift = 2 / (cut + 1), (1 - cut) / (cut + 1)  # t(P) = slope · P + shift
         before, now, after = self._block, self._image, self._spare
         now.mul_(slope).add_(before, alpha=shift)  # the image P · block is at hand
         for _ in range(degree - 1):
             self._apply(now, after)
-            after.mul_(2 * slope).add_(now, alpha=2 * shift).sub_(before)
+            self._recur(after, now, before, 2 * slope, 2 * shift)
             before, now, after = now, after, before
         self._block, self._image, self._spare = now, before, after
+
+    def _recur(
+        self, after: torch.Tensor, now: torch.Tensor, before: torch.Tensor, stretch: float, shift: float
+    ) -> None:
+        """after ← stretch · after + shift · now − before."""
+        if after.device.type == "cpu":
+            from nagphormer.tokens.cpu import combine
+
+            combine(after.numpy(), now.numpy(), before.numpy(), np.float32(stretch), np.float32(shift))
+        else:
+            after.mul_(stretch).add_(now, alpha=shift).sub_(before)
 
     def _rayleigh_ritz(self) -> None:
         """Turn the block into the best approximations it holds; sets values (descending) and residuals."""
@@ -262,6 +280,12 @@ class _Search:
         step = 1 << (16 if self._block.device.type == "cpu" else 20)
         for start in range(0, len(self._block), step):
             yield slice(start, min(start + step, len(self._block)))
+
+
+def _degree(gain: float, value: float, cut: float) -> int:
+    """The degree at which the filter lifts eigenvalue `value` by `gain` over [-1, cut]."""
+    lifted = 1 + 2 * (value - cut) / (cut + 1)  # t(value) > 1
+    return max(4, math.ceil(math.acosh(gain) / math.acosh(max(lifted, 1 + 1e-9))))
 
 
 def _inverse_root(gram: np.ndarray) -> np.ndarray:

@@ -14,8 +14,8 @@ from nagphormer.tokens.propagate import LANES
 
 RESERVE = 150 * 10**6
 """Bytes left for compiled code, pieces of rows on their way to disk, and the interpreter's own needs."""
-PIECE_BYTES = 24 * 2**20
-"""Bytes of tokens packed and written at a time."""
+PIECE_BYTES = 4 * 2**20
+"""Bytes of tokens packed and written at a time: few enough to stay in the cache until they are hashed."""
 NARROWEST = 4 * LANES
 """Columns below which sums over neighbors waste most of every cache line."""
 

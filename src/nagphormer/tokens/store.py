@@ -120,11 +120,19 @@ class BlockWriter:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         self._threads = ThreadPoolExecutor(2)
         self._running: list[Future[Any]] = []
+        self._buffers: list[np.ndarray] = []  # one is filled while the other is written
         self._digest = hashlib.sha256()
 
     def buffer(self, start: int, stop: int, refill: bool) -> np.ndarray:
-        """An array for rows start … stop, (R, K+1, F); with what an earlier pass wrote when `refill`."""
-        piece = np.empty((stop - start, *self.shape[1:]), self._dtype)
+        """An array for rows start … stop, (R, K+1, F); with what an earlier pass wrote when `refill`.
+
+        It is used again for the piece after the next, so pieces must be written in turn.
+        """
+        if len(self._buffers) < 2 or len(self._buffers[0]) < stop - start:
+            self._wait()
+            self._buffers = [np.empty((stop - start, *self.shape[1:]), self._dtype) for _ in range(2)]
+        self._buffers.reverse()
+        piece = self._buffers[0][: stop - start]
         if refill:
             view = _bytes(piece)
             done = 0
@@ -133,7 +141,7 @@ class BlockWriter:
         return piece
 
     def write(self, piece: np.ndarray, start: int, final: bool) -> None:
-        """Write a filled buffer at row `start`; it must not be changed afterwards."""
+        """Write a filled buffer at row `start`, while the caller goes on."""
         self._wait()
         data = _bytes(piece)
         self._running = [self._threads.submit(_write_all, self._file, data, start * self._row_bytes)]
