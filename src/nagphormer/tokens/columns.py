@@ -123,4 +123,4 @@ def column_exponents(columns: Columns, row_scale: np.ndarray, max_growth: float)
 def _exponent(largest: np.ndarray) -> np.ndarray:
     """The e for which largest · 2^-e lies in (2¹⁴, 2¹⁵]; 0 for a column of zeros."""
     exponent = np.frexp(largest)[1].astype(np.int64) - 15
-    return np.where(largest > 0, exponent, 0)
+    return np.where(largest > 0, np.clip(exponent, -126, 126), 0)  # 2^e and 2^-e must be float32 themselves

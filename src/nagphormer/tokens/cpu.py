@@ -7,6 +7,8 @@ summed in the order of the CSR row: the result does not depend on threads, slici
 width, bit for bit. float16 travels as uint16, since numba knows no half precision on the CPU.
 """
 
+import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -274,10 +276,12 @@ class HopSlice:
         num_tiles, hops, num_nodes, width = shape
         rooms = (num_tiles, max(hops, 2) if hops else 0, num_nodes, width)
         self._sums = sums
-        if scratch is None:
+        if scratch is None or not hops:
             self._rooms = np.empty(rooms, dtype)
         else:
-            self._rooms = np.memmap(scratch, dtype, "w+", shape=rooms)
+            with open(scratch, "xb") as file:  # take the space now: a full disk would kill a mapped file later
+                os.posix_fallocate(file.fileno(), 0, math.prod(rooms) * dtype.itemsize)
+            self._rooms = np.memmap(scratch, dtype, "r+", shape=rooms)
         self._hops = self._rooms[:, :hops]
 
     def enter(self, x: np.ndarray, start: int, row_scale: np.ndarray, column_scale: np.ndarray) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nagphormer.data.graph import Graph
+from nagphormer.errors import UserError
 from nagphormer.tokens.cpu import cut_rows, sum_neighbors
 from nagphormer.tokens.memory import RESERVE, cache_bytes, column_bytes, plan_slices, usable_memory
 from nagphormer.tokens.normalization import loop_degrees
@@ -34,6 +35,8 @@ class Cost:
 
 def estimate_cost(graph: Graph, hops: int, encoding_dim: int = 0, dtype: str = "float16") -> Cost:
     """Measure a sample of rows and the disk for about a second, and scale up."""
+    if hops < 0:
+        raise UserError(f"hops must be 0 or more, not {hops}")
     width = max(graph.num_features, 1) + encoding_dim
     itemsize = np.dtype(DTYPES[dtype]).itemsize
     disk_bytes = graph.num_nodes * (hops + 1) * width * itemsize

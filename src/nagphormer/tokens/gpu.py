@@ -89,10 +89,9 @@ class GpuGraph:
 
     def _sparse_product(self, y: torch.Tensor) -> torch.Tensor:
         values = torch.ones(len(self.indices), device=y.device) if self.weights is None else self.weights
-        matrix = torch.sparse_csr_tensor(
-            self.indptr, self.indices.to(torch.int64), values.to(y.dtype), size=(len(y), len(y))
-        )
-        total = (matrix @ y).float()
+        indices, size = self.indices.to(torch.int64), (len(y), len(y))
+        matrix = torch.sparse_csr_tensor(self.indptr, indices, values, size=size, check_invariants=False)
+        total = matrix @ y.float()  # in float32: sums may exceed float16 before the factor brings them back
         if self.loop:
             total += y
         return (total * self.factor[:, None]).to(y.dtype)

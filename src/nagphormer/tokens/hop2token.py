@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def hop_tokens(
     >>> hop_tokens(synthetic_graph(100, 300, 8, 2), hops=3).shape
     (100, 4, 8)
     """
+    hops, encoding_dim = index(hops), index(encoding_dim)  # NumPy's integers do not go into JSON
     _check_arguments(hops, encoding_dim, dtype, feature_scaling)
     wanted = {
         "graph": graph.fingerprint,
@@ -97,16 +99,10 @@ def hop_tokens(
     if encoding_dim:
         from nagphormer.tokens.laplacian import laplacian_encoding, search_bytes  # torch: before memory is measured
     usable = usable_memory(memory)
-    if encoding_dim and device == "cpu" and search_bytes(graph.num_nodes, encoding_dim) > usable:
-        raise UserError(
-            f"the search for {encoding_dim} eigenvectors takes {format_size(search_bytes(graph.num_nodes, encoding_dim))}"
-            f" but only {format_size(max(usable, 0))} of memory may be used: raise memory= or lower encoding_dim"
-        )
-    if out is None and num_bytes > usable:
-        raise UserError(
-            f"the tokens take {format_size(num_bytes)} but only {format_size(max(usable, 0))} of memory may be used: "
-            f"write them to disk with out=, raise memory=, or lower hops"
-        )
+    if encoding_dim and device == "cpu":
+        _check_fits(f"the search for {encoding_dim} eigenvectors", search_bytes(graph.num_nodes, encoding_dim), usable)
+    if out is None:
+        _check_fits("holding the tokens", num_bytes, usable)
     blocks = block_columns(graph.num_nodes, width, dtype)
     job = _Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
     scratch_bytes = job.scratch_bytes()
@@ -131,6 +127,14 @@ def hop_tokens(
         write_json(folder / MANIFEST, manifest)
     assert out is not None
     return TokenStore.open(out)
+
+
+def _check_fits(work: str, num_bytes: int, usable: int) -> None:
+    if num_bytes > usable:
+        raise UserError(
+            f"{work} takes {format_size(num_bytes)}, but only {format_size(max(usable, 0))} of memory may be used: "
+            f"raise memory=, write to disk with out=, or lower hops or encoding_dim"
+        )
 
 
 def _check_arguments(hops: int, encoding_dim: int, dtype: str, feature_scaling: str) -> None:
@@ -226,7 +230,7 @@ class _Job:
                     advance(1)
             del hop_slice  # before the next one is allocated
             if scratch is not None:
-                scratch.unlink()
+                scratch.unlink(missing_ok=True)
 
     def _propagate(self, columns: Columns, low: int, high: int, scratch: Path | None) -> Any:
         """Columns low … high after all hops, ready to be packed."""

@@ -34,6 +34,8 @@ GAIN = 1e4
 """How much one filter lifts the first eigenvector above the damped part; more would drown the others in float32."""
 LIMIT = 1e9
 """How much it may lift anything at all: rounding brings the trivial vectors back, and they have eigenvalue 1."""
+PATIENCE = 10
+"""Filters without progress after which the search ends: float32 cannot reach any tolerance."""
 MAX_DEGREE = 600
 """Products in one filter at most, so that progress is checked now and then."""
 
@@ -99,6 +101,8 @@ def solve(
         raise UserError(f"the encoding needs at least 1 dimension, not {dim}")
     device = resolve_device(device)
     tol = 1e-3 if tol is None else tol
+    if not tol > 0:
+        raise UserError(f"tol must be positive, not {tol}")
     degrees = weighted_degrees(graph)
     touched = degrees > 0
     component = connected_components(graph)
@@ -120,11 +124,11 @@ def solve(
             advance(1)
         vectors[:, :existing], eigenvalues[:existing], residuals[:existing] = search.result()
         accepted = tol * np.maximum(eigenvalues[:existing], 1e-2)
-        if (residuals[:existing] > accepted).any():
+        if not (residuals[:existing] <= accepted).all():
             worst = int(np.argmax(residuals[:existing] / accepted))
             warnings.warn(
-                f"the search for eigenvectors ended after {time_limit:.0f} s: vector {worst} has residual "
-                f"{residuals[worst]:.1e} instead of {accepted[worst]:.1e}",
+                f"the search for eigenvectors ended before it was done (time limit {time_limit:.0f} s, or no more "
+                f"progress): vector {worst} has residual {residuals[worst]:.1e} instead of {accepted[worst]:.1e}",
                 stacklevel=3,
             )
     return Eigenpairs(vectors, eigenvalues, residuals, num_trivial, num_products)
@@ -176,9 +180,12 @@ class _Search:
             if self._block.device.type == "cpu":
                 torch.set_num_threads(1)  # two thread pools on the same cores slow each other down
             self._rayleigh_ritz()
-            while self._unsettled(tol) and time.monotonic() < deadline:
+            best, idle = np.inf, 0
+            while self._excess(tol) > 1 and idle < PATIENCE and time.monotonic() < deadline:
                 self._filter()
                 self._rayleigh_ritz()
+                idle = 0 if self._excess(tol) < 0.9 * best else idle + 1
+                best = min(best, self._excess(tol))
         finally:
             torch.set_num_threads(threads)
         return self.num_products
@@ -187,13 +194,17 @@ class _Search:
         """Unit vectors of L with their signs fixed, eigenvalues and residuals."""
         vectors = (self._block[:, : self.wanted] * self._degrees.sqrt()).cpu().numpy()  # u = D^½ v
         vectors /= np.sqrt(np.einsum("ij,ij->j", vectors, vectors, dtype=np.float64))
+        top = np.abs(vectors).max(axis=0)
+        tied = np.abs(vectors) >= (1 - 1e-5) * top  # symmetric entries differ by rounding, which must not decide
+        vectors = np.where(tied, np.copysign(top, vectors), vectors)
         largest = np.abs(vectors).argmax(axis=0)
         vectors *= np.where(vectors[largest, np.arange(self.wanted)] < 0, -1, 1).astype(np.float32)
         return vectors, 1 - self.values[: self.wanted], self.residuals[: self.wanted]
 
-    def _unsettled(self, tol: float) -> bool:
+    def _excess(self, tol: float) -> float:
+        """The largest residual of a wanted vector by the accepted one; the search is done when it is below 1."""
         accepted = tol * np.maximum(1 - self.values[: self.wanted], 1e-2)
-        return bool((self.residuals[: self.wanted] > accepted).any())
+        return float(np.nan_to_num(self.residuals[: self.wanted] / accepted, nan=np.inf).max())
 
     def _apply(self, block: torch.Tensor, out: torch.Tensor) -> None:
         """out = P · block."""
@@ -202,7 +213,8 @@ class _Search:
 
     def _filter(self) -> None:
         """Replace the block by T_m(t(P)) · block, where t maps the unwanted part [-1, cut] to [-1, 1]."""
-        cut = min(float(self.values[-1]), 1 - 1e-7)
+        # a block that reaches the far end, μ = -1, would leave no part to map: t overflows
+        cut = min(max(float(self.values[-1]), -0.95), 1 - 1e-7)
         # The first eigenvalue lies near the first Ritz value, within its residual if that has settled.
         top = min(float(self.values[0] + 2 * self.residuals[0]), 1.0)
         degree = min(_degree(GAIN, top, cut), _degree(LIMIT, 1.0, cut), MAX_DEGREE)
@@ -245,12 +257,13 @@ class _Search:
 
     def _project(self) -> None:
         """Take the trivial eigenvectors out: in every component, subtract the mean weighted by degree."""
-        sums = torch.zeros(len(self._share), self._block.shape[1], device=self._block.device)
+        # in float64, since a GPU adds in any order: rounded to float32 the sums come out the same
+        sums = torch.zeros(len(self._share), self._block.shape[1], dtype=torch.float64, device=self._block.device)
         for rows in self._pieces():
-            sums.index_add_(0, self._component[rows], self._block[rows] * self._degrees[rows])
-        sums *= self._share
+            sums.index_add_(0, self._component[rows], (self._block[rows] * self._degrees[rows]).double())
+        means = sums.float() * self._share
         for rows in self._pieces():
-            self._block[rows] -= sums[self._component[rows]]
+            self._block[rows] -= means[self._component[rows]]
 
     def _inner(self, left: torch.Tensor, right: torch.Tensor) -> np.ndarray:
         """leftᵀ D right in float64, (b, b)."""
@@ -262,7 +275,7 @@ class _Search:
 
     def _rotate(self, block: torch.Tensor, matrix: np.ndarray) -> None:
         """block ← block · matrix, in place."""
-        right = torch.from_numpy(np.ascontiguousarray(matrix)).to(block.device, torch.float32)
+        right = torch.from_numpy(np.array(matrix, order="C")).to(block.device, torch.float32)
         for rows in self._pieces():
             block[rows, : self.size] = block[rows, : self.size] @ right
 

@@ -58,7 +58,10 @@ def usable_memory(memory: str | int | None) -> int:
     """Bytes we may still allocate: what the budget leaves, else three quarters of what is available."""
     if memory is None:
         return available_memory() * 3 // 4 - RESERVE
-    return parse_size(memory) - anonymous_memory() - RESERVE
+    held = anonymous_memory() + RESERVE
+    if parse_size(memory) <= held:
+        raise UserError(f"memory={memory} is too little: the process itself needs {format_size(held)} already")
+    return parse_size(memory) - held
 
 
 def gpu_memory(device: str) -> int:
@@ -96,13 +99,13 @@ def plan_slices(
     Neither changes the result: columns never mix.
     """
     whole = round_up(block_width, LANES)
-    fits = usable // column_bytes(num_nodes, hops, itemsize) // LANES * LANES
-    on_disk = fits < min(whole, NARROWEST)
-    if on_disk and not may_spill:
-        needed = column_bytes(num_nodes, hops, itemsize) * min(whole, NARROWEST) + RESERVE
+    per_column = column_bytes(num_nodes, hops, itemsize)
+    fits = max(usable, 0) // per_column // LANES * LANES
+    on_disk = may_spill and fits < min(whole, NARROWEST)
+    if not on_disk and fits == 0:
         raise UserError(
-            f"{format_size(max(usable, 0) + RESERVE)} of memory are left, but {num_nodes:,} nodes and {hops} hops "
-            f"need at least {format_size(needed)}: raise the memory limit, or write to disk with out="
+            f"{num_nodes:,} nodes and {hops} hops need at least {format_size(per_column * LANES)} of memory, but only "
+            f"{format_size(max(usable, 0))} may be used: raise the limit, lower hops, or write to disk from the CPU"
         )
     width = whole if on_disk else min(whole, fits)
     num_slices = -(-whole // width)
@@ -112,6 +115,8 @@ def plan_slices(
         return SlicePlan(width, width, on_disk)
     num_tiles = -(-width // in_cache)
     tile = round_up(-(-width // num_tiles), LANES)
+    if not on_disk:  # whole tiles may be wider than the slice they cover
+        num_tiles = min(num_tiles, fits // tile)
     return SlicePlan(tile * num_tiles, tile, on_disk)
 
 

@@ -16,6 +16,7 @@ from nagphormer.files import check_size, checksum, read_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+KEYS = ("shape", "dtype", "hops", "graph", "encoding_dim", "feature_scaling", "column_exponents", "blocks")
 DTYPES = {"float16": np.uint16, "bfloat16": np.int16, "float32": np.float32}
 """How each token type lies in a file; half precision as its bits, float16 unsigned and bfloat16 signed."""
 BLOCK_BYTES = 4 * 2**30
@@ -41,7 +42,7 @@ class TokenStore:
     def open(cls, path: str | os.PathLike[str]) -> "TokenStore":
         """Open a store folder memory-mapped; sizes are checked now, checksums by `verify`."""
         folder = Path(path)
-        manifest = read_json(folder / MANIFEST, "tokens", FORMAT)
+        manifest = read_json(folder / MANIFEST, "tokens", FORMAT, KEYS)
         blocks: list[np.ndarray] = []
         for block in manifest["blocks"]:
             check_size(folder / block["file"], block["bytes"])
@@ -63,7 +64,7 @@ class TokenStore:
         single = isinstance(nodes, int | np.integer)
         index = [nodes] if single else nodes
         parts = [_decode(block[index], self.dtype) for block in self.blocks]
-        tokens = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2)
+        tokens = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
         tokens *= self._scales
         return tokens[0] if single else tokens
 
@@ -134,6 +135,8 @@ class BlockWriter:
         self._buffers.reverse()
         piece = self._buffers[0][: stop - start]
         if refill:
+            if start == 0:
+                self._wait()  # the earlier pass may still be writing
             view = _bytes(piece)
             done = 0
             while done < len(view):

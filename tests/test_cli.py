@@ -1,0 +1,259 @@
+import json
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nagphormer import TokenStore, __version__, cli, from_scipy, load_graph, progress
+
+# main() reads sys.argv, as a user's shell fills it
+pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
+
+
+@pytest.fixture
+def graph_path(tmp_path):
+    adjacency = sp.coo_array((np.ones(5), ([0, 1, 2, 3, 4], [1, 2, 3, 4, 5])), shape=(7, 7))
+    from_scipy(adjacency, np.eye(7), [0, 0, 0, 1, 1, 1, -1], name="path").save(tmp_path / "graph")
+    return str(tmp_path / "graph")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run the command line in this process; gives exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.app, "config", cli.app.config)
+    threads = numba.get_num_threads()
+
+    def run_command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["nagphormer", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        return code, *capsys.readouterr()
+
+    yield run_command
+    progress.configure(quiet=True)
+    progress._bars = True
+    numba.set_num_threads(threads)
+
+
+def test_prepare_writes_a_store_and_says_where_and_what_next(run, graph_path):
+    code, out, err = run("prepare", graph_path, "--out", "tokens", "--hops", 2, "--encoding-dim", 3)
+    assert code == 0
+    assert out == "wrote tokens: 7 nodes × 3 tokens × 10 columns, float16, 420 B\n"
+    assert "3 Laplacian eigenvectors: " in err
+    assert err.endswith("next: nagphormer info tokens --verify\n")
+    assert TokenStore.open("tokens").shape == (7, 3, 10)
+
+
+def test_prepare_takes_every_setting(run, graph_path):
+    flags = "--hops 1 --dtype float32 --feature-scaling row --memory 64GB --device cpu"
+    assert run("prepare", graph_path, "--out", "tokens", *flags.split())[0] == 0
+    manifest = TokenStore.open("tokens").manifest
+    assert (manifest["hops"], manifest["dtype"], manifest["feature_scaling"]) == (1, "float32", "row")
+
+
+def test_preparing_again_reuses_the_store(run, graph_path):
+    reused = [json.loads(run("prepare", graph_path, "--out", "tokens", "--json")[1])["reused"] for _ in range(2)]
+    assert reused == [False, True]
+
+
+def test_an_empty_folder_is_filled_and_not_called_reused(run, graph_path, tmp_path):
+    (tmp_path / "tokens").mkdir()
+    assert json.loads(run("prepare", graph_path, "--out", "tokens", "--json")[1])["reused"] is False
+
+
+def test_json_is_all_that_stands_on_stdout(run, graph_path):
+    code, out, _ = run("--json", "prepare", graph_path, "--out", "tokens", "--hops", 2)
+    assert code == 0
+    facts = {"path": "tokens", "shape": [7, 3, 7], "dtype": "float16", "bytes": 294, "reused": False}
+    assert json.loads(out) == facts
+
+
+def test_quiet_leaves_stderr_empty(run, graph_path):
+    code, out, err = run("--quiet", "prepare", graph_path, "--out", "tokens")
+    assert (code, err) == (0, "")
+    assert out.startswith("wrote tokens")
+
+
+def test_settings_come_from_a_yaml_file_and_flags_win(run, graph_path, tmp_path):
+    (tmp_path / "settings.yaml").write_text("hops: 4\ndtype: float32\nencoding_dim: 2\n")
+    code, _, err = run("prepare", graph_path, "--out", "tokens", "--hops", 1, "--config", "settings.yaml")
+    assert code == 0, err
+    manifest = TokenStore.open("tokens").manifest
+    assert (manifest["hops"], manifest["dtype"], manifest["encoding_dim"]) == (1, "float32", 2)
+
+
+def test_a_yaml_file_that_is_missing_is_refused(run, graph_path):
+    code, _, err = run("prepare", graph_path, "--out", "tokens", "--config", "none.yaml")
+    assert (code, err) == (2, "nagphormer: cannot read the configuration none.yaml: No such file or directory\n")
+
+
+def test_a_yaml_key_that_is_unknown_is_refused(run, graph_path, tmp_path):
+    (tmp_path / "settings.yaml").write_text("hopps: 4\n")
+    code, _, err = run("prepare", graph_path, "--out", "tokens", "--config", "settings.yaml")
+    assert code == 2
+    assert "hopps" in err
+    assert not (tmp_path / "tokens").exists()
+
+
+@pytest.mark.parametrize("content", ["hops: [", "- 1\n- 2\n", "just text"])
+def test_a_yaml_file_that_cannot_be_read_is_refused(content, run, graph_path, tmp_path):
+    (tmp_path / "settings.yaml").write_text(content)
+    code, _, err = run("prepare", graph_path, "--out", "tokens", "--config", "settings.yaml")
+    assert code == 2
+    assert err.startswith("nagphormer: the configuration settings.yaml ")
+    assert not (tmp_path / "tokens").exists()
+
+
+def test_info_describes_a_graph(run, graph_path):
+    code, out, _ = run("info", graph_path, "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert (facts["nodes"], facts["edges"], facts["components"], facts["isolated_nodes"]) == (7, 5, 2, 1)
+    assert facts["label_counts"] == {"0": 3, "1": 3}
+    assert facts["homophily"] == 0.8
+
+
+def test_info_prints_a_table_with_costs(run, graph_path):
+    code, out, _ = run("info", graph_path, "--hops", 10, "--encoding-dim", 1)
+    assert code == 0
+    table = dict(line.split(None, 1) for line in out.splitlines() if not line[0].isdigit())
+    assert table["nodes"] == "7"
+    assert "10 hops disk         1.23 kB" in out
+    assert "10 hops seconds" in out
+
+
+def test_info_describes_and_verifies_a_store(run, graph_path, tmp_path):
+    run("prepare", graph_path, "--out", "tokens", "--hops", 2)
+    code, out, _ = run("info", "tokens", "--verify", "--json")
+    assert code == 0
+    assert (json.loads(out)["tokens"], json.loads(out)["checksums"]) == ([7, 3, 7], "match")
+    block = tmp_path / "tokens" / "block-000.bin"
+    block.write_bytes(b"\xff" * block.stat().st_size)
+    code, _, err = run("info", "tokens", "--verify")
+    assert code == 2
+    assert "block-000.bin is corrupt" in err
+
+
+def test_info_verifies_a_graph(run, graph_path, tmp_path):
+    assert json.loads(run("info", graph_path, "--verify", "--json")[1])["checksums"] == "match"
+    file = tmp_path / "graph" / "features.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    code, _, err = run("info", graph_path, "--verify")
+    assert code == 2
+    assert "features.npy is corrupt" in err
+
+
+def test_import_turns_tables_into_a_graph_folder(run, tmp_path):
+    pytest.importorskip("duckdb", reason="needs the extra 'tables'")
+    (tmp_path / "edges.csv").write_text("source,target\nann,bob\nbob,cy\n")
+    (tmp_path / "nodes.csv").write_text("id,age,label\nann,30,x\nbob,20,y\ncy,10,x\ndee,5,\n")
+    code, out, err = run("import", "--edges", "edges.csv", "--nodes", "nodes.csv", "--out", "people")
+    assert code == 0, err
+    assert out == "wrote people: 4 nodes, 2 edges, 1 features, 2 classes\n"
+    assert err.endswith("next: nagphormer info people --hops 3\n")
+    graph = load_graph(tmp_path / "people")
+    assert graph.node_ids.tolist() == ["ann", "bob", "cy", "dee"]
+    assert graph.labels.tolist() == [0, 1, 0, -1]
+
+
+@pytest.mark.parametrize("sources", [[], ["--edges", "a.csv", "--ogb", "b"]])
+def test_import_wants_exactly_one_source(sources, run):
+    code, _, err = run("import", *sources, "--out", "graph")
+    assert code == 2
+    assert "give exactly one of --edges, --ogb and --grand-plus" in err
+
+
+def test_pickles_are_refused_unless_allowed(run, tmp_path):
+    (tmp_path / "files").mkdir()
+    for part in ("adj.sp", "features", "labels"):
+        (tmp_path / "files" / f"aminer.{part}.pkl").write_bytes(b"not read")
+    code, _, err = run("import", "--grand-plus", "files", "--out", "graph")
+    assert code == 2
+    assert "--allow-pickle" in err
+    assert not (tmp_path / "graph").exists()
+
+
+MISTAKES = [
+    ("prepare nowhere --out tokens", "there is no data set, file or folder 'nowhere'"),
+    ("prepare GRAPH --out tokens --hops -1", "hops must be 0 or more, not -1"),
+    ("prepare GRAPH --out tokens --memory 4XB", "cannot read '4XB' as a size"),
+    ("prepare GRAPH --out tokens --device tpu", "unknown device 'tpu'"),
+    ("prepare GRAPH --out GRAPH", "already exists"),
+    ("info nowhere", "there is no data set, file or folder 'nowhere'"),
+    ("info GRAPH --hops -1", "hops must be 0 or more, not -1"),
+    ("info GRAPH --threads 0", "--threads must be between 1 and"),
+    ("info GRAPH --threads 100000", "--threads must be between 1 and"),
+]
+
+
+@pytest.mark.parametrize(("command", "message"), MISTAKES)
+def test_a_users_mistake_is_one_line_and_exit_code_2(command, message, run, graph_path, tmp_path):
+    code, out, err = run(*command.replace("GRAPH", graph_path).split())
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert err.startswith("nagphormer: ")
+    assert message in err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["graph"]
+
+
+@pytest.mark.parametrize(
+    "command", ["prepare GRAPH --out tokens --dtype float8", "prepare GRAPH", "nonsense", "info GRAPH --nonsense"]
+)
+def test_what_the_parser_refuses_is_exit_code_2_too(command, run, graph_path, tmp_path):
+    code, out, err = run(*command.replace("GRAPH", graph_path).split())
+    assert (code, out) == (2, "")
+    assert "Error" in err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["graph"]
+
+
+def test_threads_are_limited(run, graph_path):
+    assert run("info", graph_path, "--threads", 1)[0] == 0
+    assert numba.get_num_threads() == 1
+
+
+def test_an_interrupt_says_so_and_exits_with_130(run, graph_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nagphormer.tokens.hop2token.hop_tokens", interrupt)
+    code, _, err = run("prepare", graph_path, "--out", "tokens")
+    assert code == 130
+    assert err == "nagphormer: interrupted; nothing partial was left behind\n"
+
+
+def test_version_is_printed(run):
+    assert run("--version")[:2] == (0, f"{__version__}\n")
+
+
+def test_help_lists_the_commands_and_their_flags(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    assert all(command in out for command in ("demo", "import", "info", "prepare"))
+    _, out, _ = run("prepare", "--help")
+    assert all(flag in out for flag in ("--hops", "--encoding-dim", "--dtype", "--feature-scaling", "--memory"))
+    assert "every node gets K+1 tokens" in out
+
+
+def test_the_demo_needs_no_file_and_no_network(tmp_path):
+    command = [sys.executable, "-m", "nagphormer", "demo", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["shape"] == [2708, 4, 1436]
+    assert "2,708 papers, 5,278 citations" in done.stderr
+    assert "next: nagphormer import --edges" in done.stderr
+
+
+def test_a_mistake_exits_with_2_in_a_process_of_its_own(tmp_path):
+    command = [sys.executable, "-m", "nagphormer", "info", "nowhere"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("nagphormer: there is no data set")

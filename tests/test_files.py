@@ -1,0 +1,169 @@
+import errno
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nagphormer import UserError
+from nagphormer.files import (
+    check_size,
+    check_vacant,
+    checksum,
+    format_size,
+    new_folder,
+    parse_size,
+    read_json,
+    writable,
+    write_json,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [
+        ("4GB", 4 * 10**9),
+        ("4 gb", 4 * 10**9),
+        ("1.5kB", 1500),
+        ("512MiB", 512 * 2**20),
+        ("2TiB", 2 * 2**40),
+        ("17", 17),
+        ("17B", 17),
+        (12, 12),
+        (4e9, 4 * 10**9),
+    ],
+)
+def test_sizes_are_read(text, num_bytes):
+    assert parse_size(text) == num_bytes
+
+
+@pytest.mark.parametrize("text", ["", "GB", "4XB", "-4GB", "four", "4GB each", "nan", "0", "0GB", "0.1B", None])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(UserError, match=r"size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (1234, "1.23 kB"),
+        (999_999, "1 MB"),
+        (12_340_000, "12.3 MB"),
+        (4e9, "4 GB"),
+        (313e9, "313 GB"),
+        (5e15, "5e+03 TB"),
+    ],
+)
+def test_sizes_are_written_for_people(num_bytes, text):
+    assert format_size(num_bytes) == text
+
+
+@given(st.integers(1, 10**14))
+def test_a_written_size_reads_back_to_three_digits(num_bytes):
+    assert parse_size(format_size(num_bytes).replace(" ", "")) == pytest.approx(num_bytes, rel=5e-3)
+
+
+def test_a_folder_takes_its_name_when_the_block_ends_well(tmp_path):
+    with new_folder(tmp_path / "deep" / "folder") as folder:
+        (folder / "file").write_text("content")
+        assert not (tmp_path / "deep" / "folder").exists()
+    assert (tmp_path / "deep" / "folder" / "file").read_text() == "content"
+    assert [entry.name for entry in (tmp_path / "deep").iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError(), KeyboardInterrupt(), SystemExit(), UserError("no")], ids=repr)
+def test_a_folder_vanishes_when_the_block_fails(error, tmp_path):
+    def work():
+        with new_folder(tmp_path / "folder") as folder:
+            (folder / "file").write_text("content")
+            raise error
+
+    with pytest.raises(type(error)):
+        work()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_folder_may_be_replaced_and_a_full_one_not(tmp_path):
+    with new_folder(tmp_path) as folder:
+        (folder / "file").write_text("first")
+    with (
+        pytest.raises(UserError, match="already exists: choose another folder or remove it first"),
+        new_folder(tmp_path),
+    ):
+        pytest.fail("the block was entered")
+    assert (tmp_path / "file").read_text() == "first"
+
+
+def test_a_file_in_the_way_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    check_vacant(tmp_path / "free")
+    with pytest.raises(UserError, match="already exists"):
+        check_vacant(tmp_path / "file")
+    with pytest.raises(UserError, match="cannot write"), new_folder(tmp_path / "file" / "folder"):
+        pytest.fail("the block was entered")
+
+
+def test_leftovers_of_a_killed_run_are_swept(tmp_path):
+    leftover = tmp_path / f".folder.partial-{os.getpid()}"
+    leftover.mkdir()
+    (leftover / "old").touch()
+    with new_folder(tmp_path / "folder") as folder:
+        (folder / "new").touch()
+    assert [file.name for file in (tmp_path / "folder").iterdir()] == ["new"]
+    assert not leftover.exists()
+
+
+def test_the_disk_is_asked_before_work(tmp_path):
+    with (
+        pytest.raises(UserError, match=r"needs 1e\+06 TB but only .* is free"),
+        new_folder(tmp_path / "folder", 10**18),
+    ):
+        pytest.fail("the block was entered")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (errno.ENOSPC, "the disk filled up while writing"),
+        (errno.EROFS, "cannot write"),
+        (errno.EACCES, "cannot write"),
+        (errno.EPERM, "cannot write"),
+        (errno.ENOTDIR, "cannot write"),
+    ],
+)
+def test_refusals_of_the_system_become_user_errors(code, message, tmp_path):
+    with pytest.raises(UserError, match=message), writable(tmp_path):
+        raise OSError(code, os.strerror(code))
+
+
+def test_other_errors_of_the_system_stay_what_they_are(tmp_path):
+    with pytest.raises(OSError, match="broken"), writable(tmp_path):
+        raise OSError(errno.EIO, "broken")
+
+
+def test_json_comes_back_and_keeps_its_letters(tmp_path):
+    content = {"kind": "graph", "format": 1, "name": "Â"}
+    write_json(tmp_path / "file.json", content)
+    assert read_json(tmp_path / "file.json", "graph", 1, ["kind"]) == content
+    with pytest.raises(UserError, match=r"file.json is damaged \(it lacks 'files'\)"):
+        read_json(tmp_path / "file.json", "graph", 1, ["kind", "files"])
+    assert (tmp_path / "file.json").read_text(encoding="utf-8").endswith("}\n")
+    assert "Â" in (tmp_path / "file.json").read_text(encoding="utf-8")
+
+
+def test_checksums_are_sha256(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    assert checksum(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_sizes_of_files_are_checked(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    check_size(tmp_path / "file", 3)
+    with pytest.raises(UserError, match="has 3 bytes instead of 4"):
+        check_size(tmp_path / "file", 4)
+    with pytest.raises(UserError, match="missing"):
+        check_size(tmp_path / "other", 3)

@@ -1,0 +1,128 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import path_graph, random_graph
+
+from nagphormer import UserError
+from nagphormer.tokens import memory
+from nagphormer.tokens.memory import NARROWEST, RESERVE, SlicePlan, column_bytes, plan_slices, round_up
+from nagphormer.tokens.propagate import LANES
+
+MANY = 10**12
+
+problems = {
+    "num_nodes": st.integers(1, 10**6),
+    "block_width": st.integers(1, 800),
+    "hops": st.integers(0, 12),
+    "itemsize": st.sampled_from([2, 4]),
+    "cache": st.integers(0, 10**8),
+}
+
+
+@settings(deadline=None, max_examples=300)
+@given(**problems, usable=st.integers(-(10**9), 10**10))
+def test_a_plan_in_memory_keeps_the_budget(num_nodes, block_width, hops, itemsize, cache, usable):
+    plan = plan_slices(num_nodes, block_width, hops, itemsize, usable, may_spill=True, cache=cache)
+    if not plan.on_disk:
+        assert plan.width * column_bytes(num_nodes, hops, itemsize) <= usable
+
+
+@pytest.mark.parametrize("columns", [64, 80, 96, 112, 128, 144])
+def test_a_tile_for_the_cache_never_widens_a_slice_beyond_the_budget(columns):
+    usable = columns * column_bytes(1000, 3, 2)
+    for tile in range(LANES, 200, LANES):
+        plan = plan_slices(1000, 400, 3, 2, usable, may_spill=True, cache=2 * 1000 * 2 * tile)
+        assert plan.width <= columns
+
+
+@settings(deadline=None, max_examples=300)
+@given(**problems, usable=st.integers(-(10**9), 10**10))
+def test_plans_are_made_of_whole_tiles_and_vectors(num_nodes, block_width, hops, itemsize, cache, usable):
+    plan = plan_slices(num_nodes, block_width, hops, itemsize, usable, may_spill=True, cache=cache)
+    assert plan.tile % LANES == plan.width % plan.tile == 0
+    assert 0 < plan.tile <= plan.width
+
+
+def test_a_block_that_fits_is_one_slice_and_without_a_cache_one_tile():
+    assert plan_slices(1000, 100, 3, 2, MANY, may_spill=False, cache=0) == SlicePlan(112, 112, False)
+
+
+def test_tiles_fit_half_the_cache_by_hand():
+    # 1000 nodes in float16: a column is 2 kB, so half of 256 kB holds 64 columns
+    assert plan_slices(1000, 128, 3, 2, MANY, may_spill=False, cache=256_000) == SlicePlan(128, 64, False)
+
+
+def test_a_cache_too_small_for_one_line_a_row_is_ignored():
+    assert plan_slices(10**6, 128, 3, 2, MANY, may_spill=False, cache=10**6).tile == 128
+
+
+def test_slices_are_of_equal_width():
+    usable = 100 * column_bytes(1000, 3, 2)
+    assert plan_slices(1000, 160, 3, 2, usable, may_spill=True, cache=0) == SlicePlan(80, 80, False)
+
+
+def test_too_little_memory_goes_to_disk_or_is_refused_with_what_is_needed():
+    usable = (NARROWEST - 1) * column_bytes(10**6, 3, 2)
+    assert plan_slices(10**6, 200, 3, 2, usable, may_spill=True, cache=0).on_disk
+    narrow = plan_slices(10**6, 200, 3, 2, usable, may_spill=False, cache=0)
+    assert not narrow.on_disk
+    assert narrow.width < NARROWEST
+    with pytest.raises(UserError, match=r"1,000,000 nodes and 3 hops need at least 96 MB"):
+        plan_slices(10**6, 200, 3, 2, 10**6, may_spill=False, cache=0)
+
+
+def test_a_narrow_block_needs_no_more_than_its_own_width():
+    assert not plan_slices(1000, 10, 3, 2, LANES * column_bytes(1000, 3, 2), may_spill=False, cache=0).on_disk
+
+
+def test_the_first_two_hops_need_as_much_as_two():
+    assert column_bytes(10, 0, 2) == column_bytes(10, 1, 2) == column_bytes(10, 2, 2) == 40
+    assert column_bytes(10, 3, 4) == 120
+
+
+def test_a_budget_leaves_what_the_process_does_not_hold_yet(monkeypatch):
+    monkeypatch.setattr(memory, "anonymous_memory", lambda: 10**9)
+    assert memory.usable_memory("4GB") == 3 * 10**9 - RESERVE
+    assert memory.usable_memory(2 * 10**9) == 10**9 - RESERVE
+    monkeypatch.setattr(memory, "available_memory", lambda: 4 * 10**9)
+    assert memory.usable_memory(None) == 3 * 10**9 - RESERVE
+
+
+@pytest.mark.parametrize("wrong", ["4XB", "lots", "0GB", "-1GB", ""])
+def test_a_budget_that_is_no_size_is_refused(wrong):
+    with pytest.raises(UserError, match="size"):
+        memory.usable_memory(wrong)
+
+
+def test_the_machine_says_something_sensible():
+    assert memory.available_memory() > 10**6
+    assert memory.anonymous_memory() > 10**6
+    assert 2**15 <= memory.cache_bytes() < 2**36
+
+
+def test_anonymous_memory_counts_what_is_allocated():
+    before = memory.anonymous_memory()
+    held = np.ones(8_000_000)
+    assert memory.anonymous_memory() - before > 0.9 * held.nbytes
+
+
+def test_systems_without_proc_and_sys_get_defaults(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "Path", lambda _: tmp_path / "missing")
+    assert memory.available_memory() > 10**6
+    assert memory.anonymous_memory() == 200 * 10**6
+    assert memory.cache_bytes() == 16 * 2**20
+
+
+def test_adjacency_bytes_by_hand():
+    assert memory.adjacency_bytes(path_graph(4)) == 5 * 8 + 6 * 4
+    weighted = random_graph(weighted=True)
+    assert memory.adjacency_bytes(weighted) == 61 * 8 + 8 * len(weighted.indices)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 1000))
+def test_round_up_gives_the_next_multiple(number, multiple):
+    rounded = round_up(number, multiple)
+    assert rounded % multiple == 0
+    assert number <= rounded < number + multiple

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import path_graph, random_graph
+
+from nagphormer import UserError, from_scipy
+from nagphormer.tokens.propagate import LANES, NeighborSum, resolve_device
+
+
+def neighbor_sum(graph, factor, loop, y):
+    out = np.full_like(y, np.nan)
+    NeighborSum(graph, factor, loop)(y, out)
+    return out
+
+
+def column(values, dtype=np.float32):
+    """`values` as the first of LANES columns."""
+    y = np.zeros((len(values), LANES), dtype)
+    y[:, 0] = values
+    return y
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_sums_over_neighbors_by_hand_on_a_path_of_four(dtype):
+    y = column([1, 10, 100, 1000], dtype)
+    assert neighbor_sum(path_graph(4), np.ones(4), False, y)[:, 0].tolist() == [10, 101, 1010, 100]
+    assert neighbor_sum(path_graph(4), np.ones(4), True, y)[:, 0].tolist() == [11, 111, 1110, 1100]
+
+
+def test_the_factor_multiplies_every_row_by_hand():
+    factor = np.array([1, 2, 0.5, 0.25])
+    assert neighbor_sum(path_graph(4), factor, True, column([1, 10, 100, 1000]))[:, 0].tolist() == [11, 222, 555, 275]
+
+
+def test_weights_multiply_neighbors_but_not_the_loop_by_hand():
+    graph = from_scipy(np.array([[0, 2, 0, 0], [2, 0, 0.5, 0], [0, 0.5, 0, 3], [0, 0, 3, 0]]))
+    assert neighbor_sum(graph, np.ones(4), True, column([1, 10, 100, 1000]))[:, 0].tolist() == [21, 62, 3105, 1300]
+
+
+def test_the_loop_is_the_only_neighbor_of_an_isolated_node():
+    graph = from_scipy(np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]))
+    assert neighbor_sum(graph, np.ones(3), True, column([1, 2, 7]))[:, 0].tolist() == [3, 3, 7]
+    assert neighbor_sum(graph, np.ones(3), False, column([1, 2, 7]))[:, 0].tolist() == [2, 1, 0]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    vectors=st.integers(1, 11),
+    weighted=st.booleans(),
+    loop=st.booleans(),
+    half=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_sums_equal_scipy_for_every_width(vectors, weighted, loop, half, seed):
+    graph = random_graph(50, 1, seed, weighted)
+    rng = np.random.default_rng(seed)
+    y = rng.standard_normal((50, vectors * LANES)).astype(np.float16 if half else np.float32)
+    factor = rng.uniform(0.1, 2, 50).astype(np.float32)
+    matrix = sp.diags_array(factor.astype(np.float64)) @ (graph.adjacency() + loop * sp.eye_array(50))
+    expected, magnitude = matrix @ y.astype(np.float64), matrix @ np.abs(y.astype(np.float64))
+    error = np.abs(neighbor_sum(graph, factor, loop, y) - expected)
+    assert (error <= (1e-3 if half else 2e-6) * magnitude + 1e-7).all()
+
+
+def test_torch_tensors_on_the_cpu_are_summed_in_place():
+    y, out = torch.ones(4, LANES), torch.zeros(4, LANES)
+    NeighborSum(path_graph(4), np.ones(4), False)(y, out)
+    assert out[:, 0].tolist() == [1, 2, 2, 1]
+
+
+def test_the_cpu_is_the_device_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device(None) == "cpu"
+    assert resolve_device("cpu") == "cpu"
+    with pytest.raises(UserError, match="'cuda' was asked for, but torch sees no GPU"):
+        resolve_device("cuda")
+
+
+def test_a_gpu_is_the_device_where_there_is_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert resolve_device(None) == "cuda"
+    assert resolve_device("cuda") == "cuda"
+    assert resolve_device("cpu") == "cpu"
+
+
+@pytest.mark.parametrize("device", ["tpu", "gpu", "", "CUDA"])
+def test_unknown_devices_are_refused(device):
+    with pytest.raises(UserError, match="unknown device"):
+        resolve_device(device)
