@@ -21,6 +21,7 @@ import torch
 from measure import alternate, copy_bandwidth, describe_machine, print_table, ratio, run_child
 
 from nagphormer import Graph, synthetic_graph
+from nagphormer.tokens.cpu import aligned_empty
 from nagphormer.tokens.memory import cache_bytes, plan_slices
 from nagphormer.tokens.normalization import loop_degrees
 from nagphormer.tokens.propagate import NeighborSum
@@ -80,10 +81,11 @@ def _ours(graph: Graph, x: np.ndarray, dtype: type) -> Callable[[], None]:
     itemsize = np.dtype(dtype).itemsize
     plan = plan_slices(graph.num_nodes, x.shape[1], 1, itemsize, 10**11, may_spill=False, cache=cache_bytes())
     sums = NeighborSum(graph, 1 / loop_degrees(graph), loop=True)
-    tiles = np.zeros((plan.width // plan.tile, graph.num_nodes, plan.tile), dtype)
+    tiles = aligned_empty((plan.width // plan.tile, graph.num_nodes, plan.tile), dtype)
+    out = aligned_empty(tiles.shape, dtype)
+    tiles[:] = out[:] = 0
     for column in range(x.shape[1]):
         tiles[column // plan.tile, :, column % plan.tile] = x[:, column]
-    out = np.empty_like(tiles)
 
     def hop() -> None:
         for source, target in zip(tiles, out, strict=True):
