@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test
+.PHONY: demo test .venv
 
 demo: .venv
 	$(BIN)/nagphormer demo
@@ -12,7 +12,10 @@ test: .venv
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-.venv: pyproject.toml constraints.txt
+.venv: .venv/installed
+
+# the mark is set last, so that an interrupted installation is taken up again
+.venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
-	@touch .venv
+	@touch $@

@@ -1,5 +1,7 @@
 import errno
 import os
+import platform
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -107,13 +109,18 @@ def test_a_file_in_the_way_is_refused(tmp_path):
 
 
 def test_leftovers_of_a_killed_run_are_swept(tmp_path):
-    leftover = tmp_path / f".folder.partial-{os.getpid()}"
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    leftover = tmp_path / f".folder.partial-{platform.node()}-{killed.pid}"
     leftover.mkdir()
+    running = tmp_path / f".folder.partial-{platform.node()}-{os.getppid()}"
+    running.mkdir()
     (leftover / "old").touch()
     with new_folder(tmp_path / "folder") as folder:
         (folder / "new").touch()
     assert [file.name for file in (tmp_path / "folder").iterdir()] == ["new"]
     assert not leftover.exists()
+    assert running.exists()
 
 
 def test_the_disk_is_asked_before_work(tmp_path):

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BLOCKS = re.findall(
-    r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-)
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +26,10 @@ def folder(tmp_path_factory):
 
 def test_the_readme_has_blocks_of_every_kind():
     assert {"bash", "python", "text"} <= {language for language, _ in BLOCKS}
+
+
+def test_nothing_is_left_to_be_filled_in():
+    assert not re.search(r"\b(RESULTS|DEMO_OUTPUT|TODO|TBD)\b", TEXT)
 
 
 @pytest.mark.parametrize(("language", "block"), [entry for entry in BLOCKS if entry[0] != "text"])

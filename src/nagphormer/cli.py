@@ -1,6 +1,7 @@
 """The command line: a thin map from commands to functions. Heavy modules are imported inside the commands."""
 
 import json as json_format
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from cyclopts import App, Parameter
 from nagphormer import __version__, progress
 from nagphormer.config import ImportConfig, TokenConfig
 from nagphormer.errors import UserError
-from nagphormer.files import format_size
+from nagphormer.files import check_writable, format_size
 
 app = App(
     name="nagphormer",
@@ -99,7 +100,15 @@ def import_graph(config: ImportConfig) -> None:
 
 
 @app.command
-def info(graph: str, /, *, hops: int | None = None, encoding_dim: int = 0, verify: bool = False) -> None:
+def info(
+    graph: str,
+    /,
+    *,
+    hops: int | None = None,
+    encoding_dim: int = 0,
+    verify: bool = False,
+    allow_pickle: bool = False,
+) -> None:
     """Describe a graph or a token store, and what hop tokens would cost on this machine.
 
     Args:
@@ -107,6 +116,7 @@ def info(graph: str, /, *, hops: int | None = None, encoding_dim: int = 0, verif
         hops: also estimate memory, disk and time for so many hops.
         encoding_dim: eigenvectors to count in that estimate.
         verify: compare every file with its checksum.
+        allow_pickle: let a data set's download be read from pickles, which can run any code.
     """
     from nagphormer.tokens.store import MANIFEST, TokenStore
 
@@ -124,7 +134,7 @@ def info(graph: str, /, *, hops: int | None = None, encoding_dim: int = 0, verif
 
     if verify:
         verify_graph(graph)
-    loaded = load_graph(graph)
+    loaded = load_graph(graph, allow_pickle=allow_pickle)
     facts = summarize(loaded) | ({"checksums": "match"} if verify else {})
     if hops is not None:
         facts |= _cost(loaded, hops, encoding_dim)
@@ -132,26 +142,35 @@ def info(graph: str, /, *, hops: int | None = None, encoding_dim: int = 0, verif
 
 
 @app.command
-def prepare(graph: str, /, config: TokenConfig = TokenConfig(), *, out: Path) -> None:  # noqa: B008 (it is frozen)
+def prepare(
+    graph: str,
+    /,
+    config: TokenConfig = TokenConfig(),  # noqa: B008 (it is frozen)
+    *,
+    out: Path,
+    allow_pickle: bool = False,
+) -> None:
     """Compute the hop tokens of every node and write them as a token store.
 
     Args:
         graph: a graph folder, an .npz file or a data set's name.
         config: how tokens are made.
         out: folder for the store; reused when it holds the same tokens already.
+        allow_pickle: let a data set's download be read from pickles, which can run any code.
     """
     from nagphormer.data.datasets import load_graph
     from nagphormer.tokens.hop2token import hop_tokens
     from nagphormer.tokens.store import MANIFEST
 
     known = (out / MANIFEST).is_file()
-    store = hop_tokens(load_graph(graph), out=out, **asdict(config))
+    store = hop_tokens(load_graph(graph, allow_pickle=allow_pickle), out=out, **asdict(config))
     _report_store(store, reused=known)
     _next(f"nagphormer info {out} --verify")
 
 
 def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that partial files are removed
     try:
         app.meta()
     except UserError as error:
@@ -173,6 +192,7 @@ def _read_source(config: ImportConfig) -> Any:
             features=list(config.features) or None,
             **{field: getattr(config, field) for field in fields},
         )
+    check_writable(config.out)
     if config.ogb is not None:
         from nagphormer.data.ogb import read_ogb
 
@@ -200,6 +220,9 @@ def _cost(graph: Any, hops: int, encoding_dim: int) -> dict[str, Any]:
 def _report_store(store: Any, reused: bool) -> None:
     nodes, tokens, width = store.shape
     size = sum(block["bytes"] for block in store.manifest["blocks"])
+    residuals = store.manifest["encoding"].get("residuals")
+    if residuals:
+        _say(f"  {len(residuals)} eigenvectors, largest residual {max(residuals):.1e}")
     _result(
         {"path": str(store.path), "shape": list(store.shape), "dtype": store.dtype, "bytes": size, "reused": reused},
         f"{'reused' if reused else 'wrote'} {store.path}: {nodes:,} nodes × {tokens} tokens × {width:,} columns, "

@@ -34,7 +34,7 @@ class ImportConfig:
     split: str = "split"
     """Column of the node table with train, val or test."""
     features: tuple[str, ...] = ()
-    """Columns with features, or one column of lists; by default every number column that is left."""
+    """Columns with features, or one column of lists; by default all that are left, which must hold numbers."""
     ogb: Path | None = None
     """Folder of an OGB node data set, instead of tables."""
     grand_plus: Path | None = None

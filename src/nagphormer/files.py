@@ -1,11 +1,14 @@
 """Files on disk: whole or not at all."""
 
 import errno
+import glob
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,7 +54,8 @@ def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Pat
     """
     target = Path(path).absolute()
     check_vacant(target)
-    staging = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    _sweep(target)
+    staging = target.with_name(f".{target.name}.partial-{platform.node()}-{os.getpid()}")
     with writable(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(target.parent).free
@@ -71,6 +75,33 @@ def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Pat
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse now what `new_folder` would refuse after the work."""
+    target = Path(path).absolute()
+    check_vacant(target)
+    with writable(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=target.parent).close()
+
+
+def _sweep(target: Path) -> None:
+    """Remove what runs on this machine left behind when they were killed."""
+    for leftover in target.parent.glob(f".{glob.escape(target.name)}.partial-{glob.escape(platform.node())}-*"):
+        process = leftover.name.rpartition("-")[2]
+        if process.isdigit() and not _alive(int(process)):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def check_vacant(target: Path) -> None:

@@ -143,6 +143,16 @@ def test_edge_ids_out_of_range_are_named(source, target, bad):
         from_edges(np.array(source), np.array(target), 4)
 
 
+@pytest.mark.parametrize("bad", [500_000, -1])
+def test_sparse_matrices_with_indices_out_of_range_are_refused(bad):
+    broken = sp.csr_array((np.ones(2), np.array([1, 0]), np.array([0, 1, 2])), shape=(2, 2))
+    broken.indices[1] = bad
+    with pytest.raises(UserError, match="the adjacency is not a valid sparse matrix"):
+        from_scipy(broken)
+    with pytest.raises(UserError, match="the feature matrix is not a valid sparse matrix"):
+        from_scipy(sp.eye_array(2), features=broken)
+
+
 def test_edge_arrays_of_different_lengths_are_refused():
     with pytest.raises(UserError, match=r"differ in length: \[2, 3\]"):
         from_edges(np.array([0, 1]), np.array([1, 2, 3]), 4)

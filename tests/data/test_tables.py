@@ -470,3 +470,27 @@ def test_without_duckdb_the_message_says_what_to_install(edges, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingExtra, match=r"pip install 'nagphormer\[tables\]'"):
         read_tables(edges)
+
+
+@pytest.mark.parametrize("features", [None, "vector", ["vector"]])
+def test_a_csv_may_hold_lists_of_features(edges, tmp_path, features):
+    nodes = write(tmp_path / "nodes.csv", 'id,vector\na,"[1, 2.5]"\nb,"[3.0, -4]"\nc,"[0, 1e3]"\n')
+    assert read_tables(edges, nodes, features=features).features.tolist() == [[1, 2.5], [3, -4], [0, 1000]]
+
+
+def test_a_list_of_another_length_in_a_csv_is_refused(edges, tmp_path):
+    nodes = write(tmp_path / "nodes.csv", 'id,vector\na,"[1, 2.5]"\nb,"[3.0]"\nc,"[0, 1e3]"\n')
+    with pytest.raises(UserError, match="feature 'vector' of node 'b' has 1 entries, but that of the first node has 2"):
+        read_tables(edges, nodes)
+
+
+def test_a_list_in_a_csv_that_is_none_is_refused(edges, tmp_path):
+    rows = "".join(f'n{i},"[1, 2]"\n' for i in range(30_000))  # beyond the rows whose look decides
+    nodes = write(tmp_path / "nodes.csv", f'id,vector\na,"[1, 2.5]"\nb,"[3, 4]"\n{rows}c,"[0; 1]"\n')
+    with pytest.raises(UserError, match=r'Line: 30004 .*Could not convert string "\[0; 1\]"'):
+        read_tables(edges, nodes)
+
+
+def test_a_tab_separated_table_may_begin_with_a_column_without_a_name(edges, tmp_path):
+    nodes = write(tmp_path / "nodes.tsv", "\tid\tage\n0\ta\t1\n1\tb\t2\n2\tc\t3\n")
+    assert read_tables(edges, nodes, features=["age"]).features.tolist() == [[1], [2], [3]]

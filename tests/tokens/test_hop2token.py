@@ -344,7 +344,7 @@ def test_fractions_of_a_hop_are_refused(no_work):
 
 def test_a_result_beyond_the_budget_is_refused_before_any_work(no_work, monkeypatch):
     monkeypatch.setattr(hop2token, "usable_memory", lambda _: 1000)
-    with pytest.raises(UserError, match=r"the tokens takes 144 kB, but only 1 kB of memory may be used: .*out="):
+    with pytest.raises(UserError, match=r"the tokens takes 144 kB, but only 0 B of memory may be used: .*out="):
         hop_tokens(WIDE, 3)
 
 
@@ -362,7 +362,7 @@ def test_an_encoding_beyond_the_budget_is_refused_before_any_work(no_work, tmp_p
 
 
 def test_a_result_that_leaves_no_memory_for_the_work_is_refused_before_any_work(no_work, monkeypatch):
-    monkeypatch.setattr(hop2token, "usable_memory", lambda _: WIDE.num_nodes * 4 * 150 * 2 + 1000)
+    monkeypatch.setattr(hop2token, "usable_memory", lambda _: WIDE.num_nodes * (4 * 150 * 2 + 50) + 1000)
     with pytest.raises(UserError, match=r"120 nodes and 3 hops need at least 11\.5 kB of memory, but only 1 kB"):
         hop_tokens(WIDE, 3)
 

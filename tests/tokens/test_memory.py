@@ -1,10 +1,13 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import path_graph, random_graph
 
-from nagphormer import UserError
+from nagphormer import UserError, synthetic_graph
 from nagphormer.tokens import memory
 from nagphormer.tokens.memory import NARROWEST, RESERVE, SlicePlan, column_bytes, plan_slices, round_up
 from nagphormer.tokens.propagate import LANES
@@ -126,3 +129,28 @@ def test_round_up_gives_the_next_multiple(number, multiple):
     rounded = round_up(number, multiple)
     assert rounded % multiple == 0
     assert number <= rounded < number + multiple
+
+
+BUDGET_SCRIPT = """
+import sys, threading, time
+from nagphormer import hop_tokens, load_graph
+from nagphormer.tokens.memory import anonymous_memory
+peak = 0
+def watch():
+    global peak
+    while True:
+        peak = max(peak, anonymous_memory())
+        time.sleep(0.002)
+threading.Thread(target=watch, daemon=True).start()
+hop_tokens(load_graph(sys.argv[1]), 10, encoding_dim=15, out=sys.argv[2], memory=sys.argv[3], device="cpu")
+print(peak)
+"""
+
+
+def test_a_memory_budget_is_kept(tmp_path):
+    num_nodes = 100_000
+    synthetic_graph(num_nodes, 300_000, 64, 4).save(tmp_path / "graph")
+    command = [sys.executable, "-c", BUDGET_SCRIPT, tmp_path / "graph"]
+    free = subprocess.run([*command, tmp_path / "free", "8GB"], check=True, capture_output=True, text=True).stdout
+    tight = subprocess.run([*command, tmp_path / "tight", "430MB"], check=True, capture_output=True, text=True).stdout
+    assert int(tight) <= 430 * 10**6 < int(free)  # without the budget it takes more, so the budget did something

@@ -177,10 +177,8 @@ def from_scipy(
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         shape = " × ".join(map(str, matrix.shape))
         raise UserError(f"the adjacency must be square, but it is {shape}")
-    if matrix.dtype.kind in "iu":
-        matrix = matrix.astype(np.float32)  # sums of repeated entries must not wrap around
     return from_parts(
-        _undirected(sp.csr_array(matrix)),
+        _undirected(_checked_csr(matrix, "the adjacency")),
         features=features,
         labels=labels,
         splits=splits,
@@ -256,6 +254,18 @@ def from_parts(
     )
 
 
+def _checked_csr(matrix: Any, what: str) -> sp.csr_array:
+    """A sparse matrix as CSR; refuses indices out of range, at which SciPy's own code would crash."""
+    try:
+        if hasattr(matrix, "check_format"):
+            matrix.check_format(full_check=True)
+        if matrix.dtype.kind in "iu":
+            matrix = matrix.astype(np.float32)  # sums of repeated entries must not wrap around
+        return sp.csr_array(matrix)
+    except ValueError as error:
+        raise UserError(f"{what} is not a valid sparse matrix ({error}): are all ids below its size?") from error
+
+
 def _undirected(matrix: sp.csr_array) -> sp.csr_array:
     """Symmetric, sorted, without self-loops; repeated entries summed, of (u,v) and (v,u) the larger kept."""
     if not matrix.has_canonical_format:
@@ -291,7 +301,7 @@ def check_features(features: Any, num_nodes: int) -> Features:
     if features is None:
         return None
     if sp.issparse(features):
-        checked: Any = sp.csr_array(features)
+        checked: Any = _checked_csr(features, "the feature matrix")
         if checked.data.dtype != np.float32:
             checked = checked.astype(np.float32)
         if not checked.has_canonical_format:

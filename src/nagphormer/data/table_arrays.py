@@ -8,6 +8,7 @@ Shapes: N nodes, E undirected edges (2E stored entries), F features, C classes
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -97,7 +98,15 @@ def _allocator(folder: Path | None) -> Allocate:
     """A function that makes an array from its name, dtype and shape: in memory, or as a file of `folder`."""
     if folder is None:
         return lambda name, dtype, *shape: np.zeros(shape, dtype)
-    return lambda name, dtype, *shape: np.lib.format.open_memmap(folder / f"{name}.npy", "w+", dtype, shape)
+
+    def make(name: str, dtype: Any, *shape: int) -> np.ndarray:
+        path = folder / f"{name}.npy"
+        array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        with open(path, "r+b") as file:  # take the space now: a full disk would kill a mapped file later
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        return array
+
+    return make
 
 
 def _batches(db: Any, query: str, width: int = 1) -> Any:

@@ -40,7 +40,7 @@ class Table:
     delimiter: str | None
     """What parts the columns of a CSV; None for Parquet."""
     types: dict[str, str]
-    """DuckDB's type of every column; for a CSV, DOUBLE, BOOLEAN or VARCHAR as its first rows look."""
+    """DuckDB's type of every column; for a CSV, DOUBLE, BOOLEAN, FLOAT[] or VARCHAR as its first rows look."""
 
     def scan(self, numbers: Collection[str] = ()) -> str:
         """SQL that reads the table; a CSV's columns come as text, those in `numbers` as numbers."""
@@ -149,12 +149,13 @@ def open_table(db: Any, path: FilePath) -> Table:
 
 
 def _guess_sql(column: str) -> str:
-    """SQL for the type of a CSV's column: DOUBLE, BOOLEAN or VARCHAR."""
+    """SQL for the type of a CSV's column: DOUBLE, BOOLEAN, FLOAT[] (such as "[1, 2.5]") or VARCHAR."""
     num_flags = f"count(*) FILTER (lower({column}) IN ('true', 'false'))"
     return (
         f"CASE WHEN count(*) = 0 THEN 'DOUBLE' WHEN count({column}) = 0 THEN 'VARCHAR' "
         f"WHEN count(TRY_CAST({column} AS DOUBLE)) = count({column}) THEN 'DOUBLE' "
-        f"WHEN {num_flags} = count({column}) THEN 'BOOLEAN' ELSE 'VARCHAR' END"
+        f"WHEN {num_flags} = count({column}) THEN 'BOOLEAN' "
+        f"WHEN count(TRY_CAST({column} AS FLOAT[])) = count({column}) THEN 'FLOAT[]' ELSE 'VARCHAR' END"
     )
 
 
@@ -171,7 +172,7 @@ def _read_header(files: list[str]) -> tuple[str, list[str]]:
             raise UserError(f"cannot read {file}: {error}") from error
         if not lines:
             raise UserError(f"{file} is empty: its first line must name the columns")
-        headers.setdefault(lines[0].strip(), file)
+        headers.setdefault(lines[0].strip("\r\n"), file)
     if len(headers) > 1:
         first, second, *_ = headers.values()
         raise UserError(f"the first lines of {first} and {second} differ: a table needs the same columns throughout")
@@ -244,6 +245,8 @@ def database(inputs: list[FilePath], out: FilePath | None, memory: str | int | N
             most = parse_size(first_row(db, "SELECT current_setting('memory_limit')")[0])
             limit = min(needed, most // 2)
         db.execute(f"SET memory_limit = '{limit}B'")
+        if threads := os.environ.get("OMP_NUM_THREADS"):
+            db.execute(f"SET threads = {int(threads)}")
         yield db
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
         raise UserError(

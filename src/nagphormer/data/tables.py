@@ -156,9 +156,10 @@ def _plan_vectors(
     if len(columns) == 1 and is_list(kinds[columns[0]]):
         scan, lists = table.scan(), sql_name(columns[0])
         with reading(table.path):
-            first = first_row(db, f"SELECT len({lists}) FROM {scan} WHERE {lists} IS NOT NULL LIMIT 1")
+            vector = f"TRY_CAST({lists} AS FLOAT[])"  # a CSV's lists are text
+            first = first_row(db, f"SELECT len({vector}) FROM {scan} WHERE {lists} IS NOT NULL LIMIT 1")
         width = first[0] if first else 0
-        return Vectors(table.path, scan, columns, f"TRY_CAST({lists} AS FLOAT[])", width)
+        return Vectors(table.path, scan, columns, vector, width)
     others = [f"{name} ({kind})" for name, kind in kinds.items() if not is_number(kind)]
     if others and features is None:
         raise UserError(
@@ -268,6 +269,8 @@ def _refuse_vector(db: Any, vectors: Vectors, count: int, row: int, node: Any) -
     taken = ", ".join(map(sql_name, vectors.columns))
     values = first_row(db, f"SELECT {taken} FROM {vectors.scan} LIMIT 1 OFFSET {row}")
     names = [f"feature {name!r}" for name in vectors.columns]
+    if isinstance(values[0], str):  # a CSV's list
+        values = first_row(db, f"SELECT {vectors.sql} FROM {vectors.scan} LIMIT 1 OFFSET {row}")
     if isinstance(values[0], list | tuple):
         values = values[0]
         if len(values) != vectors.width or not values:

@@ -13,7 +13,15 @@ import numpy as np
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.tokens.cpu import cut_rows, sum_neighbors
-from nagphormer.tokens.memory import RESERVE, cache_bytes, column_bytes, plan_slices, usable_memory
+from nagphormer.tokens.memory import (
+    RESERVE,
+    anonymous_memory,
+    cache_bytes,
+    column_bytes,
+    node_bytes,
+    plan_slices,
+    usable_memory,
+)
 from nagphormer.tokens.normalization import loop_degrees
 from nagphormer.tokens.store import DTYPES, block_columns
 
@@ -35,8 +43,9 @@ class Cost:
 
 def estimate_cost(graph: Graph, hops: int, encoding_dim: int = 0, dtype: str = "float16") -> Cost:
     """Measure a sample of rows and the disk for about a second, and scale up."""
-    if hops < 0:
-        raise UserError(f"hops must be 0 or more, not {hops}")
+    for name, value in (("hops", hops), ("encoding_dim", encoding_dim)):
+        if value < 0:
+            raise UserError(f"{name} must be 0 or more, not {value}")
     width = max(graph.num_features, 1) + encoding_dim
     itemsize = np.dtype(DTYPES[dtype]).itemsize
     disk_bytes = graph.num_nodes * (hops + 1) * width * itemsize
@@ -45,8 +54,13 @@ def estimate_cost(graph: Graph, hops: int, encoding_dim: int = 0, dtype: str = "
         graph.num_nodes, last - first, hops, itemsize, usable_memory(None), may_spill=True, cache=cache_bytes()
     )
     held = 0 if plan.on_disk else column_bytes(graph.num_nodes, hops, itemsize) * plan.width
+    if encoding_dim:
+        from nagphormer.tokens.laplacian import search_bytes
+
+        held = max(held, search_bytes(graph.num_nodes, encoding_dim))
+    held += node_bytes(graph.num_nodes, encoding_dim) + anonymous_memory()
     sums = _seconds_per_column(graph, plan.tile, itemsize) * width * hops
-    return Cost(disk_bytes, held + RESERVE, sums + 3 * disk_bytes / _write_rate())
+    return Cost(disk_bytes, held + RESERVE, sums + disk_bytes / _write_rate())
 
 
 def _seconds_per_column(graph: Graph, tile: int, itemsize: int) -> float:
@@ -72,9 +86,11 @@ def _seconds_per_column(graph: Graph, tile: int, itemsize: int) -> float:
 
 
 def _write_rate() -> float:
-    """Bytes a second into a new file."""
+    """Bytes a second into a new file, on the disk of the working folder."""
     data = bytes(64 * 10**6)
-    with tempfile.TemporaryFile() as file:
+    folder = os.getcwd() if os.access(os.getcwd(), os.W_OK) else None
+    with tempfile.TemporaryFile(dir=folder) as file:
         start = time.perf_counter()
         os.write(file.fileno(), data)
+        os.fsync(file.fileno())
         return len(data) / (time.perf_counter() - start)

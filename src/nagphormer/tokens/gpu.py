@@ -3,6 +3,7 @@
 Shapes: N nodes, E stored edges, W columns of a slice, T tiles, K hops, R rows of a piece
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -90,7 +91,9 @@ class GpuGraph:
     def _sparse_product(self, y: torch.Tensor) -> torch.Tensor:
         values = torch.ones(len(self.indices), device=y.device) if self.weights is None else self.weights
         indices, size = self.indices.to(torch.int64), (len(y), len(y))
-        matrix = torch.sparse_csr_tensor(self.indptr, indices, values, size=size, check_invariants=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that torch's CSR tensors are new, and not checked
+            matrix = torch.sparse_csr_tensor(self.indptr, indices, values, size=size, check_invariants=False)
         total = matrix @ y.float()  # in float32: sums may exceed float16 before the factor brings them back
         if self.loop:
             total += y

@@ -24,6 +24,7 @@ from nagphormer.errors import UserError, nearest
 from nagphormer.files import check_vacant, format_size, new_folder, write_json
 from nagphormer.progress import stage
 from nagphormer.tokens.columns import Columns, check_scaling, column_exponents
+from nagphormer.tokens.cpu import HopSlice
 from nagphormer.tokens.memory import (
     PIECE_BYTES,
     SlicePlan,
@@ -31,6 +32,7 @@ from nagphormer.tokens.memory import (
     cache_bytes,
     column_bytes,
     gpu_memory,
+    node_bytes,
     plan_slices,
     usable_memory,
 )
@@ -97,8 +99,8 @@ def hop_tokens(
     num_bytes = graph.num_nodes * (hops + 1) * width * np.dtype(DTYPES[dtype]).itemsize
     device = resolve_device(device)
     if encoding_dim:
-        from nagphormer.tokens.laplacian import laplacian_encoding, search_bytes  # torch: before memory is measured
-    usable = usable_memory(memory)
+        from nagphormer.tokens.laplacian import search_bytes, solve  # brings torch: before memory is measured
+    usable = usable_memory(memory) - node_bytes(graph.num_nodes, encoding_dim)
     if encoding_dim and device == "cpu":
         _check_fits(f"the search for {encoding_dim} eigenvectors", search_bytes(graph.num_nodes, encoding_dim), usable)
     if out is None:
@@ -107,10 +109,8 @@ def hop_tokens(
     job = _Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
     scratch_bytes = job.scratch_bytes()
     with new_folder(out, num_bytes + scratch_bytes) if out is not None else nullcontext() as folder:
-        encoding = None
-        if encoding_dim:
-            encoding = laplacian_encoding(graph, encoding_dim, device=device)
-        columns = Columns(graph, encoding, feature_scaling)
+        found = solve(graph, encoding_dim, device=device) if encoding_dim else None
+        columns = Columns(graph, found.vectors if found else None, feature_scaling)
         manifest: dict[str, Any] = {
             "kind": "tokens",
             "format": FORMAT,
@@ -118,6 +118,7 @@ def hop_tokens(
             **wanted,
             "normalization": "D̃^-½ (A+I) D̃^-½",
             "feature_statistics": columns.statistics(),
+            "encoding": found.report() if found else {},
         }
         arrays, manifest["column_exponents"], entries = job.run(columns, folder)
         if folder is None:
@@ -238,18 +239,19 @@ class _Job:
         shape = (num_tiles, self.hops, self.graph.num_nodes, self.plan.tile)
         hop_slice: Any
         if self.device == "cpu":
-            from nagphormer.tokens.cpu import HopSlice
-
             hop_slice = HopSlice(self.sums, shape, self.sum_dtype, scratch)
         else:
             from nagphormer.tokens.gpu import GpuHopSlice
 
             hop_slice = GpuHopSlice(self.sums, shape, self.sum_dtype)
-        text = f"{self.hops} hops of columns {low:,} to {high - 1:,} of {columns.width:,}"
-        with stage(text, total=num_tiles * self.hops) as advance:
-            for start, stop in columns.pieces() if self.hops else []:
+        span = f"columns {low:,} to {high - 1:,}"
+        pieces = columns.pieces() if self.hops else []
+        with stage(f"reading {span} of {columns.width:,}", total=len(pieces)) as advance:
+            for start, stop in pieces:
                 x = columns.read(start, stop, low, high)
                 hop_slice.enter(x, start, self.inverse_root, self.enter_scale[low:high])
+                advance(1)
+        with stage(f"{self.hops} hops of {span}", total=num_tiles * self.hops) as advance:
             hop_slice.run(advance)
         return hop_slice
 

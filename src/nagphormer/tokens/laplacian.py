@@ -55,6 +55,11 @@ class Eigenpairs:
     num_products: int
     """Sparse products with a block that were needed."""
 
+    def report(self) -> dict[str, list[float]]:
+        """Eigenvalues and residuals of the vectors that exist, for a manifest."""
+        found = ~np.isnan(self.eigenvalues)
+        return {"eigenvalues": self.eigenvalues[found].tolist(), "residuals": self.residuals[found].tolist()}
+
 
 def laplacian_encoding(
     graph: Graph,
@@ -106,7 +111,9 @@ def solve(
     degrees = weighted_degrees(graph)
     touched = degrees > 0
     component = connected_components(graph)
-    num_trivial = len(np.unique(component[touched]))
+    names, component[touched] = np.unique(component[touched], return_inverse=True)
+    component[~touched] = 0  # their degree is 0: they count for nothing
+    num_trivial = len(names)
     existing = min(int(touched.sum()) - num_trivial, dim)
     vectors = np.zeros((graph.num_nodes, dim), np.float32)
     eigenvalues, residuals = np.full(dim, np.nan), np.full(dim, np.nan)
@@ -160,8 +167,7 @@ class _Search:
         self.num_products = 0
         self._degrees = torch.from_numpy(degrees).to(device, torch.float32)[:, None]  # (N, 1)
         self._component = torch.from_numpy(component).to(device, torch.int64)
-        sums = np.bincount(component, weights=degrees)
-        share = np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > 0)
+        share = 1 / np.bincount(component, weights=degrees)
         self._share = torch.from_numpy(share).to(device, torch.float32)[:, None]  # (c, 1)
 
         start = torch.Generator().manual_seed(seed)
@@ -174,14 +180,14 @@ class _Search:
 
     def run(self, tol: float, time_limit: float) -> int:
         """Iterate until the wanted vectors have converged or time is up; gives the number of products."""
-        deadline = time.monotonic() + time_limit
+        self._deadline = time.monotonic() + time_limit
         threads = torch.get_num_threads()
         try:
             if self._block.device.type == "cpu":
                 torch.set_num_threads(1)  # two thread pools on the same cores slow each other down
             self._rayleigh_ritz()
             best, idle = np.inf, 0
-            while self._excess(tol) > 1 and idle < PATIENCE and time.monotonic() < deadline:
+            while self._excess(tol) > 1 and idle < PATIENCE and time.monotonic() < self._deadline:
                 self._filter()
                 self._rayleigh_ritz()
                 idle = 0 if self._excess(tol) < 0.9 * best else idle + 1
@@ -192,6 +198,7 @@ class _Search:
 
     def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Unit vectors of L with their signs fixed, eigenvalues and residuals."""
+        del self._image, self._spare
         vectors = (self._block[:, : self.wanted] * self._degrees.sqrt()).cpu().numpy()  # u = D^½ v
         vectors /= np.sqrt(np.einsum("ij,ij->j", vectors, vectors, dtype=np.float64))
         top = np.abs(vectors).max(axis=0)
@@ -225,6 +232,8 @@ class _Search:
             self._apply(now, after)
             self._recur(after, now, before, 2 * slope, 2 * shift)
             before, now, after = now, after, before
+            if time.monotonic() > self._deadline:
+                break  # a polynomial of lower degree is one, too
         self._block, self._image, self._spare = now, before, after
 
     def _recur(
@@ -260,7 +269,11 @@ class _Search:
         # in float64, since a GPU adds in any order: rounded to float32 the sums come out the same
         sums = torch.zeros(len(self._share), self._block.shape[1], dtype=torch.float64, device=self._block.device)
         for rows in self._pieces():
-            sums.index_add_(0, self._component[rows], (self._block[rows] * self._degrees[rows]).double())
+            weighted = (self._block[rows] * self._degrees[rows]).double()
+            if len(sums) == 1:
+                sums += weighted.sum(dim=0)
+            else:
+                sums.index_add_(0, self._component[rows], weighted)
         means = sums.float() * self._share
         for rows in self._pieces():
             self._block[rows] -= means[self._component[rows]]

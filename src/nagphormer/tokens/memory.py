@@ -91,6 +91,11 @@ def column_bytes(num_nodes: int, hops: int, itemsize: int) -> int:
     return num_nodes * itemsize * max(hops, 2)
 
 
+def node_bytes(num_nodes: int, encoding_dim: int) -> int:
+    """Bytes held for every node all the while: degrees, their roots, row bounds, and the encoding."""
+    return num_nodes * (50 + 4 * encoding_dim)
+
+
 def plan_slices(
     num_nodes: int, block_width: int, hops: int, itemsize: int, usable: int, may_spill: bool, cache: int
 ) -> SlicePlan:
