@@ -16,6 +16,7 @@ test: .venv
 
 # the mark is set last, so that an interrupted installation is taken up again
 .venv/installed: pyproject.toml constraints.txt
+	@echo "installing into .venv, about a minute"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@

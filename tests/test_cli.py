@@ -1,13 +1,14 @@
 import json
 import subprocess
 import sys
+import time
 
 import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from nagphormer import TokenStore, __version__, cli, from_scipy, load_graph, progress
+from nagphormer import TokenStore, __version__, cli, from_scipy, load_graph, progress, synthetic_graph
 
 # main() reads sys.argv, as a user's shell fills it
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
@@ -133,7 +134,8 @@ def test_info_describes_and_verifies_a_store(run, graph_path, tmp_path):
     run("prepare", graph_path, "--out", "tokens", "--hops", 2)
     code, out, _ = run("info", "tokens", "--verify", "--json")
     assert code == 0
-    assert (json.loads(out)["tokens"], json.loads(out)["checksums"]) == ([7, 3, 7], "match")
+    facts = json.loads(out)
+    assert (facts["tokens_of_nodes"], facts["hops"], facts["columns"], facts["checksums"]) == (7, 2, 7, "match")
     block = tmp_path / "tokens" / "block-000.bin"
     block.write_bytes(b"\xff" * block.stat().st_size)
     code, _, err = run("info", "tokens", "--verify")
@@ -257,3 +259,55 @@ def test_a_mistake_exits_with_2_in_a_process_of_its_own(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("nagphormer: there is no data set")
+
+
+def test_features_are_listed_after_one_flag_and_a_missing_label_is_said(run, tmp_path):
+    pytest.importorskip("duckdb", reason="needs DuckDB for tables")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
+    (tmp_path / "nodes.csv").write_text("id,lable,age,income\na,x,1,2\nb,y,3,4\nc,x,5,6\n")
+    flags = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--out", "graph", "--features", "age", "income")
+    code, out, err = run("import", *flags)
+    assert code == 0
+    assert "2 features, 0 classes" in out
+    assert "note: nodes.csv has no column 'label', so no node has a class" in err
+
+
+def test_a_graph_without_features_is_told_what_stands_for_them(run, tmp_path):
+    synthetic_graph(50, 100, 0, 2).save(tmp_path / "bare")
+    code, _, err = run("prepare", "bare", "--out", "tokens")
+    assert code == 0
+    assert "log(1 + degree)" in err
+
+
+def test_a_warning_is_one_line(tmp_path):
+    synthetic_graph(8, 10, 2, 2).save(tmp_path / "small")
+    command = [
+        sys.executable,
+        "-m",
+        "nagphormer",
+        "--quiet",
+        "prepare",
+        "small",
+        "--out",
+        "tokens",
+        "--encoding-dim",
+        "20",
+    ]
+    err = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stderr
+    assert err.startswith("nagphormer: warning: the graph has only 7 non-trivial eigenvectors")
+    assert err.count("\n") == 1
+
+
+def test_a_terminated_run_says_so_and_leaves_nothing(tmp_path):
+    synthetic_graph(100_000, 500_000, 16, 2).save(tmp_path / "graph")
+    command = [sys.executable, "-m", "nagphormer", "prepare", "graph", "--out", "tokens", "--hops", "200"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        for _ in range(1000):
+            if list(tmp_path.glob(".tokens.partial-*")):
+                break
+            time.sleep(0.02)
+        process.terminate()
+        _, err = process.communicate()
+    assert process.returncode == 143
+    assert "nagphormer: terminated; nothing partial is left behind" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]

@@ -4,6 +4,7 @@ import json as json_format
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -80,7 +81,7 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
     with _timed("2. Structural encoding and hop tokens"):
         store = hop_tokens(graph, hops=3, encoding_dim=3, out=tokens_path)
     _report_store(store, reused=known)
-    _next("nagphormer import --edges edges.csv --nodes nodes.csv --out my-graph")
+    _next("nagphormer import --edges YOUR-EDGES.csv --out my-graph")
 
 
 @app.command(name="import")
@@ -92,10 +93,18 @@ def import_graph(config: ImportConfig) -> None:
         raise UserError(f"give exactly one of --edges, --ogb and --grand-plus, not {' and '.join(given) or 'none'}")
     graph = _read_source(config)
     _result(
-        {"path": str(config.out), "nodes": graph.num_nodes, "edges": graph.num_edges, "features": graph.num_features},
+        {
+            "path": str(config.out),
+            "nodes": graph.num_nodes,
+            "edges": graph.num_edges,
+            "features": graph.num_features,
+            "classes": graph.num_classes,
+        },
         f"wrote {config.out}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features, "
         f"{graph.num_classes} classes",
     )
+    if config.nodes is not None and graph.labels is None:
+        _say(f"note: {config.nodes} has no column {config.label!r}, so no node has a class")
     _next(f"nagphormer info {config.out} --hops 3")
 
 
@@ -124,7 +133,9 @@ def info(
         store = TokenStore.open(graph)
         if verify:
             store.verify()
-        facts = {"tokens": list(store.shape), "dtype": store.dtype, "graph": store.manifest["graph"]}
+        nodes, _, width = store.shape
+        facts = {"tokens_of_nodes": nodes, "columns": width, "dtype": store.dtype}
+        facts |= {key: store.manifest[key] for key in ("hops", "encoding_dim", "feature_scaling", "graph")}
         facts |= {"checksums": "match"} if verify else {}
         _result(facts, _table(facts))
         return
@@ -163,14 +174,18 @@ def prepare(
     from nagphormer.tokens.store import MANIFEST
 
     known = (out / MANIFEST).is_file()
-    store = hop_tokens(load_graph(graph, allow_pickle=allow_pickle), out=out, **asdict(config))
+    loaded = load_graph(graph, allow_pickle=allow_pickle)
+    if not loaded.num_features:
+        _say("note: the graph has no features; log(1 + degree) stands for them")
+    store = hop_tokens(loaded, out=out, **asdict(config))
     _report_store(store, reused=known)
     _next(f"nagphormer info {out} --verify")
 
 
 def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that partial files are removed
+    signal.signal(signal.SIGTERM, _terminate)
+    warnings.showwarning = lambda message, *_: print(f"nagphormer: warning: {message}", file=sys.stderr)
     try:
         app.meta()
     except UserError as error:
@@ -179,6 +194,12 @@ def main() -> None:
     except KeyboardInterrupt:
         print("nagphormer: interrupted; nothing partial was left behind", file=sys.stderr)
         sys.exit(130)
+
+
+def _terminate(number: int, frame: Any) -> None:
+    """End as after an interrupt, so that partial files are removed."""
+    print("nagphormer: terminated; nothing partial is left behind", file=sys.stderr)
+    sys.exit(128 + number)
 
 
 def _read_source(config: ImportConfig) -> Any:

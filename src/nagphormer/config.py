@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -33,7 +33,7 @@ class ImportConfig:
     """Column of the node table with the class; empty for unknown."""
     split: str = "split"
     """Column of the node table with train, val or test."""
-    features: tuple[str, ...] = ()
+    features: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ()
     """Columns with features, or one column of lists; by default all that are left, which must hold numbers."""
     ogb: Path | None = None
     """Folder of an OGB node data set, instead of tables."""

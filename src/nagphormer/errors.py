@@ -16,5 +16,6 @@ class MissingExtra(UserError, ImportError):
 
 def nearest(word: str, known: list[str]) -> str:
     """A hint such as ` Did you mean 'pubmed'?`, or nothing when no known word is close."""
-    close = get_close_matches(word, known, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    spelled = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), list(spelled), n=1)
+    return f" Did you mean {spelled[close[0]]!r}?" if close else ""

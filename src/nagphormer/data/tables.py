@@ -164,7 +164,7 @@ def _plan_vectors(
     if others and features is None:
         raise UserError(
             f"columns of {table.path} do not hold numbers: {', '.join(others[:10])}; "
-            f"list the columns that are features with features=[…]"
+            f"name the columns that are features, with --features or features=[…]"
         )
     vector = f"TRY_CAST([{', '.join(map(table.number, columns))}] AS FLOAT[])"
     return Vectors(table.path, table.scan(numbers=columns), columns, vector, len(columns))
@@ -260,7 +260,7 @@ def _check_splits(db: Any, columns: _NodeColumns) -> None:
     if found:
         raise UserError(
             f"column {columns.split!r} of {columns.table.path} holds {found[2]!r} at node {found[3]!r}: "
-            f"a split is train, val or test, or empty; give split=None if the column means something else"
+            f"a split is train, val or test, or empty; if the column means something else, rename it or say split=None"
         )
 
 

@@ -102,9 +102,10 @@ def hop_tokens(
         from nagphormer.tokens.laplacian import search_bytes, solve  # brings torch: before memory is measured
     usable = usable_memory(memory) - node_bytes(graph.num_nodes, encoding_dim)
     if encoding_dim and device == "cpu":
-        _check_fits(f"the search for {encoding_dim} eigenvectors", search_bytes(graph.num_nodes, encoding_dim), usable)
+        needed = search_bytes(graph.num_nodes, encoding_dim)
+        _check_fits(f"the search for {encoding_dim} eigenvectors", needed, usable, "lower encoding_dim")
     if out is None:
-        _check_fits("holding the tokens", num_bytes, usable)
+        _check_fits("holding the tokens", num_bytes, usable, "write to disk with out=")
     blocks = block_columns(graph.num_nodes, width, dtype)
     job = _Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
     scratch_bytes = job.scratch_bytes()
@@ -130,11 +131,11 @@ def hop_tokens(
     return TokenStore.open(out)
 
 
-def _check_fits(work: str, num_bytes: int, usable: int) -> None:
+def _check_fits(work: str, num_bytes: int, usable: int, instead: str) -> None:
     if num_bytes > usable:
         raise UserError(
-            f"{work} takes {format_size(num_bytes)}, but only {format_size(max(usable, 0))} of memory may be used: "
-            f"raise memory=, write to disk with out=, or lower hops or encoding_dim"
+            f"{work} takes {format_size(num_bytes)}, but the memory limit leaves {format_size(max(usable, 0))} beside "
+            f"the process itself: raise it by {format_size(num_bytes - usable)} or more, or {instead}"
         )
 
 

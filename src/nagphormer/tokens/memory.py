@@ -60,7 +60,7 @@ def usable_memory(memory: str | int | None) -> int:
         return available_memory() * 3 // 4 - RESERVE
     held = anonymous_memory() + RESERVE
     if parse_size(memory) <= held:
-        raise UserError(f"memory={memory} is too little: the process itself needs {format_size(held)} already")
+        raise UserError(f"memory={memory} is too little: {format_size(held)} are kept for the process itself")
     return parse_size(memory) - held
 
 
