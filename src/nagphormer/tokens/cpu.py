@@ -218,13 +218,42 @@ def _encode(typing_context, value, array):
             return arguments[0]
         if array.dtype == types.uint16:
             return builder.bitcast(builder.fptrunc(arguments[0], ir.HalfType()), ir.IntType(16))
-        i32 = ir.IntType(32)
-        bits = builder.bitcast(arguments[0], i32)
-        odd = builder.and_(builder.lshr(bits, i32(16)), i32(1))
-        rounded = builder.add(bits, builder.add(odd, i32(0x7FFF)))
-        return builder.trunc(builder.lshr(rounded, i32(16)), ir.IntType(16))
+        return _round_to_bfloat(builder, arguments[0], ir.IntType(32), ir.IntType(16))
 
     return array.dtype(types.float32, array), codegen
+
+
+def _round_to_bfloat(builder: Any, value: Any, wide: Any, narrow: Any) -> Any:
+    """The upper half of a finite float32's bits, ties to even; `wide` and `narrow` are integers or vectors of them."""
+    bits = builder.bitcast(value, wide)
+    odd = builder.and_(builder.lshr(bits, _constant(wide, 16)), _constant(wide, 1))
+    rounded = builder.add(bits, builder.add(odd, _constant(wide, 0x7FFF)))
+    return builder.trunc(builder.lshr(rounded, _constant(wide, 16)), narrow)
+
+
+def _constant(kind: Any, number: int) -> Any:
+    return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
+
+
+@intrinsic
+def _rescale(typing_context, out, target, y, source, column_scale, scale):
+    """Write LANES columns at address `target` of `out`: those of `y` at `source` · scale · those at `column_scale`."""
+
+    def codegen(context, builder, signature, arguments):
+        byte_ptr = ir.IntType(8).as_pointer()
+        target, source, column_scale = (builder.inttoptr(arguments[i], byte_ptr) for i in (1, 3, 4))
+        value = builder.fmul(_load(builder, source, y.dtype == types.uint16), _splat(builder, arguments[5]))
+        value = builder.fmul(value, _load(builder, column_scale, False))
+        if out.dtype == types.int16:
+            narrow = ir.VectorType(ir.IntType(16), LANES)
+            bits = _round_to_bfloat(builder, value, ir.VectorType(ir.IntType(32), LANES), narrow)
+            builder.store(bits, builder.bitcast(target, narrow.as_pointer()), align=2)
+        else:
+            _store(builder, value, target, out.dtype == types.uint16)
+        return context.get_dummy_value()
+
+    address = types.int64
+    return types.void(out, address, y, address, address, types.float32), codegen
 
 
 @numba.njit(parallel=True, nogil=True, cache=True)
@@ -249,7 +278,8 @@ def enter(y, x, start, row_scale, column_scale):
 def pack(out, x, y, start, row_scale, input_scale, column_scale):
     """Write rows `start …` as node-major tokens: hop 0 from x, hop k from y[:, k-1].
 
-    out: (R, K+1, F); x: (R, F); y: (T, K, N, W); row_scale: (N,); input_scale, column_scale: (F,), for x and y.
+    out: (R, K+1, F) with adjacent columns; x: (R, F); y: (T, K, N, W); row_scale: (N,); input_scale and column_scale:
+    (F,) contiguous, for x and y.
     """
     width = y.shape[3]
     for row in numba.prange(out.shape[0]):
@@ -259,7 +289,16 @@ def pack(out, x, y, start, row_scale, input_scale, column_scale):
         for hop in range(y.shape[1]):
             for tile in range(y.shape[0]):
                 first = tile * width
-                for column in range(min(width, out.shape[2] - first)):
+                count = min(width, out.shape[2] - first)
+                vectors = count // LANES * LANES
+                target = out.ctypes.data + row * out.strides[0] + (hop + 1) * out.strides[1] + first * out.itemsize
+                source = y.ctypes.data + tile * y.strides[0] + hop * y.strides[1] + (start + row) * y.strides[2]
+                scales = column_scale.ctypes.data + 4 * first
+                for column in range(0, vectors, LANES):
+                    _rescale(
+                        out, target + column * out.itemsize, y, source + column * y.itemsize, scales + 4 * column, scale
+                    )
+                for column in range(vectors, count):
                     value = _decode(y[tile, hop, start + row, column]) * scale * column_scale[first + column]
                     out[row, hop + 1, first + column] = _encode(value, out)
 
