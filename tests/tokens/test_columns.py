@@ -107,6 +107,29 @@ def test_without_standardizing_there_are_no_statistics():
     assert Columns(random_graph(), None).statistics() == {}
 
 
+@pytest.mark.parametrize("scaling", ["none", "standardize", "row"])
+def test_affine_parts_give_what_is_read(scaling):
+    dense = (RNG.random((40, 9)) < 0.3) * RNG.standard_normal((40, 9)).astype(np.float32)
+    dense[3] = dense[:, 5] = 0
+    columns = Columns(with_features(sp.csr_array(dense)), None, scaling)
+    features, mean, deviation = columns.affine_parts()
+    assert isinstance(features, sp.csr_array)
+    assert features.dtype == np.float32
+    assert features.nnz == (dense != 0).sum()
+    assert mean.shape == deviation.shape == (9,)
+    np.testing.assert_allclose((features.toarray() - mean) / deviation, whole(columns), rtol=1e-6, atol=1e-7)
+
+
+def test_affine_parts_leave_the_encoding_out_and_the_graph_alone():
+    features = sp.csr_array(np.array([[1, 0], [0, -4], [0, 0]], np.float32))
+    graph = from_scipy(sp.csr_array((3, 3)), features)
+    for scaling, values in (("none", [1, -4]), ("standardize", [1, -4]), ("row", [1, -1])):
+        parts, mean, _ = Columns(graph, np.ones((3, 2), np.float32), scaling).affine_parts()
+        assert (parts.shape, len(mean)) == ((3, 2), 2)
+        assert parts.data.tolist() == values
+    assert graph.features.data.tolist() == [1, -4]
+
+
 @pytest.mark.parametrize(("wrong", "hint"), [("standardise", "standardize"), ("rows", "row"), ("minmax", "use none")])
 def test_unknown_scalings_are_refused(wrong, hint):
     with pytest.raises(UserError, match=hint):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from reference import path_graph, random_graph
 
 from nagphormer import UserError, from_scipy
-from nagphormer.tokens.propagate import LANES, NeighborSum, resolve_device
+from nagphormer.tokens.propagate import LANES, Csr, NeighborSum, resolve_device
 
 
 def neighbor_sum(graph, factor, loop, y):
@@ -63,6 +63,41 @@ def test_sums_equal_scipy_for_every_width(vectors, weighted, loop, half, seed):
     expected, magnitude = matrix @ y.astype(np.float64), matrix @ np.abs(y.astype(np.float64))
     error = np.abs(neighbor_sum(graph, factor, loop, y) - expected)
     assert (error <= (1e-3 if half else 2e-6) * magnitude + 1e-7).all()
+
+
+@pytest.mark.parametrize(("num_rows", "num_columns"), [(70, 9), (9, 70), (1, 40), (40, 1)])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+def test_products_with_a_matrix_that_is_not_square_equal_scipy(num_rows, num_columns, weighted, half):
+    rng = np.random.default_rng(num_rows)
+    dense = (rng.random((num_rows, num_columns)) < 0.3) * (rng.standard_normal((num_rows, num_columns)) + 3)
+    matrix = sp.csr_array(dense if weighted else dense != 0, dtype=np.float32)
+    parts = Csr(matrix.indptr.astype(np.int64), matrix.indices, matrix.data if weighted else None)
+    y = rng.standard_normal((num_columns, 3 * LANES)).astype(np.float16 if half else np.float32)
+    factor = rng.uniform(0.1, 2, num_rows).astype(np.float32)
+    out = np.full((num_rows, 3 * LANES), np.nan, y.dtype)
+    NeighborSum(parts, factor, loop=False)(y, out)
+    matrix = sp.diags_array(factor.astype(np.float64)) @ matrix
+    expected, magnitude = matrix @ y.astype(np.float64), abs(matrix) @ np.abs(y.astype(np.float64))
+    assert (np.abs(out - expected) <= (1e-3 if half else 2e-6) * magnitude + 1e-7).all()
+
+
+def test_a_row_beyond_the_columns_is_never_read():
+    """Rows of `y` after the last column are not its own, also when the matrix has more rows than that."""
+    matrix = Csr(np.array([0, 1, 1, 2, 2]), np.array([1, 0], np.int32), None)  # (4, 2)
+    memory = np.full((4, LANES), np.nan, np.float32)
+    memory[:2] = [[1], [10]]
+    out = np.full((4, LANES), np.nan, np.float32)
+    NeighborSum(matrix, np.ones(4), loop=False)(memory[:2], out)
+    assert out[:, 0].tolist() == [10, 0, 1, 0]
+
+
+def test_a_matrix_without_entries_gives_zeros():
+    out = np.full((3, LANES), np.nan, np.float32)
+    NeighborSum(Csr(np.zeros(4, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)), np.ones(3), loop=False)(
+        np.ones((5, LANES), np.float32), out
+    )
+    assert (out == 0).all()
 
 
 def test_torch_tensors_on_the_cpu_are_summed_in_place():

@@ -58,6 +58,16 @@ class Columns:
             return {}
         return {"mean": self._mean.tolist(), "std": self._std.tolist()}
 
+    def affine_parts(self) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
+        """Sparse features as (X, mean, deviation): what is read is (X - mean) / deviation."""
+        features = sp.csr_array(self._features)
+        if self._by_row:
+            total = abs(features).sum(axis=1)
+            features = sp.csr_array(features.multiply(1 / np.where(total > 0, total, 1.0)[:, None]), dtype=np.float32)
+        if self._mean is None or self._std is None:
+            return features, np.zeros(self.num_features), np.ones(self.num_features)
+        return features, self._mean, self._std
+
     def _scaled(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
         if self._by_row:
             whole = self._raw(start, stop, 0, self.num_features)

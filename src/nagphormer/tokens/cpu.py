@@ -88,10 +88,12 @@ def _sum_row(typing_context, out, y, indices, weights, begin, end, row, column, 
         prefetch = cgutils.get_or_insert_function(builder.module, prefetch_type, "llvm.prefetch.p0i8")
         sums = [cgutils.alloca_once(builder, _vector) for _ in range(count)]
 
-        own = builder.gep(source, [builder.mul(row, row_bytes)])
-        for k, total in enumerate(sums):
-            vector = _load(builder, builder.gep(own, [i64(k * LANES * itemsize)]), is_half)
-            builder.store(builder.fmul(vector, _splat(builder, loop)), total)
+        for total in sums:
+            builder.store(ir.Constant(_vector, [0.0] * LANES), total)
+        with builder.if_then(builder.fcmp_ordered("!=", loop, ir.FloatType()(0.0))):  # y may have fewer rows than out
+            own = builder.gep(source, [builder.mul(row, row_bytes)])
+            for k, total in enumerate(sums):
+                builder.store(_load(builder, builder.gep(own, [i64(k * LANES * itemsize)]), is_half), total)
 
         def neighbor(edge):
             index = builder.load(builder.gep(index_array.data, [edge]))
@@ -165,11 +167,11 @@ def sum_neighbors(
     loop: bool,
     bounds: np.ndarray,
 ) -> None:
-    """`out[i] = factor[i] · (loop · y[i] + Σ_j w_ij · y[j])` over the neighbors j of i; all (N, W).
+    """`out[i] = factor[i] · (loop · y[i] + Σ_j w_ij · y[j])` over the neighbors j of i, for W columns.
 
     Args:
-        y: (N, W) float16 or float32, C-contiguous, W a multiple of LANES.
-        out: like `y`, another array.
+        y: float16 or float32, C-contiguous, W a multiple of LANES; one row for every neighbor there may be.
+        out: (N, W) of the same type, another array.
         indptr: (N+1,) int64.
         indices: (E,) int32 or int64.
         weights: (E,) float32, or None for ones.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from nagphormer.data.graph import Graph
-from nagphormer.tokens.propagate import NeighborSum
+from nagphormer.tokens.propagate import Csr, NeighborSum
 
 try:
     import triton
@@ -58,7 +58,7 @@ if triton is not None:
 class GpuGraph:
     """A graph's adjacency on a GPU."""
 
-    def __init__(self, graph: Graph, factor: np.ndarray, loop: bool, device: str):
+    def __init__(self, graph: Graph | Csr, factor: np.ndarray, loop: bool, device: str):
         self.indptr = _to_device(graph.indptr, device)
         self.indices = _to_device(graph.indices, device)
         self.weights = None if graph.weights is None else _to_device(graph.weights, device)
@@ -70,7 +70,7 @@ class GpuGraph:
         if triton is None:
             out.copy_(self._sparse_product(y))
             return
-        num_nodes, width = y.shape
+        num_nodes, width = out.shape
         columns = min(128, triton.next_power_of_2(width))
         with torch.cuda.device(y.device):
             _sum_rows[(num_nodes, triton.cdiv(width, columns))](
@@ -90,7 +90,7 @@ class GpuGraph:
 
     def _sparse_product(self, y: torch.Tensor) -> torch.Tensor:
         values = torch.ones(len(self.indices), device=y.device) if self.weights is None else self.weights
-        indices, size = self.indices.to(torch.int64), (len(y), len(y))
+        indices, size = self.indices.to(torch.int64), (len(self.factor), len(y))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that torch's CSR tensors are new, and not checked
             matrix = torch.sparse_csr_tensor(self.indptr, indices, values, size=size, check_invariants=False)

@@ -3,7 +3,7 @@
 Shapes: N nodes, W columns (a multiple of LANES)
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,14 +14,25 @@ LANES = 16
 """Columns come in multiples of this; pad with zeros."""
 
 
+class Csr(NamedTuple):
+    """A sparse matrix as compressed rows; need not be square."""
+
+    indptr: np.ndarray
+    """Row starts, int64."""
+    indices: np.ndarray
+    """Columns of the entries, int32 or int64."""
+    weights: np.ndarray | None
+    """Values of the entries, float32, or None for ones."""
+
+
 class NeighborSum:
-    """The map y ↦ factor · (A y + loop · y), with sums in float32.
+    """The map y ↦ factor · (A y + loop · y), with sums in float32; A is a graph's adjacency or any sparse matrix.
 
     With S = D̃^-½ it gives both matrices of the paper without stored values: since Â = S (A+I) S, the product
     Â x is S · (A+I) (S x). Accepts NumPy arrays (or CPU tensors) on the CPU and CUDA tensors on a GPU.
     """
 
-    def __init__(self, graph: Graph, factor: np.ndarray, loop: bool, device: str = "cpu"):
+    def __init__(self, graph: Graph | Csr, factor: np.ndarray, loop: bool, device: str = "cpu"):
         self.device = device
         self._loop = loop
         factor = np.ascontiguousarray(factor, np.float32)
@@ -39,7 +50,7 @@ class NeighborSum:
             self._gpu = GpuGraph(graph, factor, loop, device)
 
     def __call__(self, y: Any, out: Any) -> None:
-        """Write the sums of `y`, (N, W) float16 or float32, to `out`, another array like it."""
+        """Write the sums of `y`, float16 or float32 with W columns, to `out`, (N, W) of the same type."""
         if self.device != "cpu":
             self._gpu.sum_neighbors(y, out)
             return

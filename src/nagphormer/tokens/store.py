@@ -36,7 +36,7 @@ class TokenStore:
         self.shape: tuple[int, int, int] = tuple(manifest["shape"])
         self.dtype: str = manifest["dtype"]
         self.hops: int = manifest["hops"]
-        self._scales = np.ldexp(np.float32(1), manifest["column_exponents"])  # (F,)
+        self.scales = np.ldexp(np.float32(1), manifest["column_exponents"])  # (F,)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "TokenStore":
@@ -65,7 +65,7 @@ class TokenStore:
         index = [nodes] if single else nodes
         parts = [_decode(block[index], self.dtype) for block in self.blocks]
         tokens = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
-        tokens *= self._scales
+        tokens *= self.scales
         return tokens[0] if single else tokens
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -182,10 +182,14 @@ def _write_all(file: int, data: memoryview, offset: int) -> None:
 def check_same(store: TokenStore, wanted: dict[str, Any]) -> None:
     """Refuse a store that was made from another graph or with other settings."""
     if store.manifest["graph"] != wanted["graph"]:
-        raise UserError(f"{store.path} holds tokens of another graph: choose another folder or remove it first")
+        raise UserError(f"{_where(store)} tokens of another graph: choose another folder or remove it first")
     for key, value in wanted.items():
         if store.manifest[key] != value:
             raise UserError(
-                f"{store.path} holds tokens with {key}={store.manifest[key]!r}, not {value!r}: "
+                f"{_where(store)} tokens with {key}={store.manifest[key]!r}, not {value!r}: "
                 f"choose another folder or remove it first"
             )
+
+
+def _where(store: TokenStore) -> str:
+    return "these are" if store.path is None else f"{store.path} holds"
