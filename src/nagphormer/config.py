@@ -1,13 +1,25 @@
 """Settings of the commands: one dataclass each. Its fields are the flags, the keys of `--config FILE` and the help."""
 
-from dataclasses import dataclass
+import ast
+import inspect
+from dataclasses import dataclass, is_dataclass
+from itertools import pairwise
+from math import isfinite
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from cyclopts import Parameter
 
+from nagphormer.errors import UserError, nearest
+
 Dtype = Literal["float16", "bfloat16", "float32"]
 Scaling = Literal["none", "standardize", "row"]
+Readout = Literal["attention", "self", "sum"]
+ClassWeights = Literal["none", "balanced"]
+Precision = Literal["auto", "fp32", "bf16"]
+Choice = Literal["auto", "always", "never"]
 
 
 @Parameter(name="*")
@@ -62,3 +74,150 @@ class TokenConfig:
     """Limit for the process's own memory, such as 4GB; memory-mapped files do not count."""
     device: str | None = None
     """cpu or cuda; by default a GPU where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """What of the network is free to choose; data gives the rest."""
+
+    hidden_dim: int = 512
+    """D, width of the network."""
+    num_layers: int = 1
+    """L, encoder layers."""
+    num_heads: int = 8
+    """Attention heads; must divide hidden_dim."""
+    dropout: float = 0.1
+    """Dropout after attention and feed-forward."""
+    attention_dropout: float = 0.1
+    """Dropout on attention weights."""
+    readout: Readout = "attention"
+    """How tokens become one vector: attention (the paper's), self (hop 0 alone) or sum."""
+
+    def __post_init__(self) -> None:
+        _check_values(self)
+        _check_least(self, 1, "hidden_dim", "num_heads")
+        _check_least(self, 0, "num_layers")
+        if self.hidden_dim % self.num_heads:
+            raise UserError(f"hidden_dim={self.hidden_dim} is not a multiple of num_heads={self.num_heads}")
+        _check_shares(self, "dropout", "attention_dropout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(NetworkConfig):
+    """Shape of the network."""
+
+    input_dim: int
+    """F, width of a token: features and structural encoding together."""
+    num_classes: int
+    """C, number of outputs."""
+    feature_dropout: float = 0.0
+    """Share of input columns hidden from each batch in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_least(self, 1, "input_dim", "num_classes")
+        _check_shares(self, "feature_dropout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(NetworkConfig):
+    """Everything a training run depends on beside the graph, with the defaults."""
+
+    hidden_dim: int = 256
+    dropout: float = 0.5
+    hops: int = 3
+    """K: every node gets K+1 tokens."""
+    encoding_dim: int = 3
+    """Laplacian eigenvectors joined to the features."""
+    feature_scaling: Scaling = "none"
+    """Standardize columns, make rows sum to one, or neither."""
+    feature_dropout: float | None = None
+    """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
+    lr: float = 0.0005
+    """Learning rate at its peak."""
+    final_lr: float = 0.0001
+    """Learning rate after the decay; never above lr."""
+    warmup_updates: int = 50
+    """Updates over which the learning rate rises to its peak."""
+    decay_updates: int = 1000
+    """Update at which it has fallen, along a line, to final_lr."""
+    weight_decay: float = 0.01
+    """AdamW's weight decay."""
+    clip_norm: float = 0.0
+    """Largest norm of a gradient; longer ones are shortened to it. 0 for no limit."""
+    class_weights: ClassWeights = "none"
+    """balanced: rare classes weigh more in the loss, each class the same in total."""
+    batch_size: int = 1000
+    """Nodes of an update."""
+    epochs: int = 2000
+    """Passes over the training nodes, at most."""
+    patience: int = 50
+    """Epochs to go on without a better accuracy or loss on the validation nodes."""
+    precision: Precision = "auto"
+    """fp32, bf16, or auto: bf16 where the processor multiplies it faster."""
+    project_first: Choice = "auto"
+    """Embed features before the hops, inside every update, instead of storing tokens; auto: whichever costs less."""
+    device: str | None = None
+    """cpu or cuda; by default a GPU where there is one."""
+    seed: int = 0
+    """Of the initial weights, batches and dropout; and of the split where one is drawn."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_least(self, 1, "batch_size", "epochs", "patience")
+        _check_least(self, 0, "hops", "encoding_dim", "final_lr", "warmup_updates", "weight_decay", "clip_norm", "seed")
+        if self.feature_dropout is not None:
+            _check_shares(self, "feature_dropout")
+        if not self.lr > 0:
+            raise UserError(f"lr must be above 0, not {self.lr}")
+        if self.decay_updates < self.warmup_updates:
+            raise UserError(
+                f"decay_updates={self.decay_updates} is below warmup_updates={self.warmup_updates}: "
+                f"the learning rate falls only after it has risen"
+            )
+
+
+def field_help(kind: type) -> dict[str, str]:
+    """The docstring under every field of a dataclass, inherited ones too."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not is_dataclass(base):
+            continue
+        (tree,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in pairwise(tree.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                assert isinstance(field.target, ast.Name)
+                texts[field.target.id] = str(text.value.value)
+    return texts
+
+
+def _check_least(config: object, least: int, *names: str) -> None:
+    for name in names:
+        if not getattr(config, name) >= least:
+            raise UserError(f"{name} must be {least} or more, not {getattr(config, name)}")
+
+
+def _check_shares(config: object, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(config, name) < 1:
+            raise UserError(f"{name} must be at least 0 and below 1, not {getattr(config, name)}")
+
+
+def _check_values(config: Any) -> None:
+    """Refuse values of another kind than their field's; NumPy's numbers become Python's, which YAML can hold."""
+    for name, hint in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        kinds = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+        if get_origin(hint) is Literal:
+            known = list(get_args(hint))
+            if value not in known:
+                raise UserError(f"unknown {name} {value!r}: use {', '.join(known)}.{nearest(str(value), known)}")
+        elif int in kinds:
+            if not isinstance(value, Integral) or isinstance(value, bool):
+                raise UserError(f"{name} must be a whole number, not {value!r}")
+            object.__setattr__(config, name, int(value))
+        elif float in kinds and not (value is None and type(None) in kinds):
+            if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value):
+                raise UserError(f"{name} must be a finite number, not {value!r}")
+            object.__setattr__(config, name, float(value))

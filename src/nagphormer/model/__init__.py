@@ -1,0 +1,1 @@
+"""The network: embedding, encoder, readouts, head."""

@@ -1,0 +1,28 @@
+"""Dropout whose random numbers do not cost more than the products around it."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class Dropout(nn.Module):
+    """Zero each entry with probability `rate` and scale the rest by 1 / (1 - rate).
+
+    torch draws a full random number for every entry on one core, a seventh of a training step; on the CPU sixteen
+    bits decide here, so the rate is kept to within 1/131072.
+    """
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Any shape, kept."""
+        if not self.training or self.rate == 0:
+            return x
+        if x.device.type != "cpu":
+            return functional.dropout(x, self.rate)
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        threshold = min(round(self.rate * 2**16), 2**16 - 1) - 2**15
+        return x.masked_fill(bits < threshold, 0) * (1 / (1 - self.rate))

@@ -1,0 +1,55 @@
+"""The Transformer encoder that reads a node's hop tokens (paper Eq. 8 and 9).
+
+Shapes: B nodes in a batch, T = K+1 tokens, D model width, H heads, d = D/H
+"""
+
+import torch
+from torch import nn
+
+from nagphormer.model.dropout import Dropout
+
+
+def mix_values(attention: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Weigh value vectors by attention (paper Eq. 4, right factor): (B, H, T, T) × (B, H, T, d) -> (B, H, T, d)."""
+    return attention @ values
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention over the tokens of each node.
+
+    Written out instead of calling `scaled_dot_product_attention`: at a dozen tokens the plain products are faster.
+    """
+
+    def __init__(self, dim: int, num_heads: int, dropout: float):
+        super().__init__()
+        self.num_heads = num_heads
+        self.dropout = Dropout(dropout)
+        self.project = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        batch, tokens, dim = hidden.shape
+        parts = self.project(hidden).view(batch, tokens, 3, self.num_heads, dim // self.num_heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)  # each (B, H, T, d)
+        scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)  # (B, H, T, T)
+        attention = self.dropout(scores.softmax(dim=-1))
+        mixed = mix_values(attention, value).transpose(1, 2)  # (B, T, H, d)
+        return self.out(mixed.reshape(batch, tokens, dim))
+
+
+class EncoderLayer(nn.Module):
+    """One pre-norm layer: Z' = MSA(LN(Z)) + Z, then FFN(LN(Z')) + Z' (paper Eq. 8 and 9); the FFN is 2·D wide."""
+
+    def __init__(self, dim: int, num_heads: int, dropout: float, attention_dropout: float):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(dim)
+        self.attention = SelfAttention(dim, num_heads, attention_dropout)
+        self.ffn_norm = nn.LayerNorm(dim)
+        self.ffn = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden)))
+        return hidden + self.dropout(self.ffn(self.ffn_norm(hidden)))

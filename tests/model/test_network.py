@@ -1,0 +1,188 @@
+import formulas
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest
+from torch import nn
+
+from nagphormer import ModelConfig, NAGphormer, UserError
+
+READOUTS = ["attention", "self", "sum"]
+SHAPES = {
+    "two layers, three heads": {},
+    "one head": {"num_heads": 1},
+    "no layers": {"num_layers": 0},
+    "one node": {"num_nodes": 1},
+    "no hops": {"hops": 0},
+    "one hop": {"hops": 1},
+    "one node without hops": {"num_nodes": 1, "hops": 0},
+}
+
+
+def untrained(**settings):
+    chosen = {
+        "input_dim": 7,
+        "num_classes": 4,
+        "hidden_dim": 12,
+        "num_layers": 2,
+        "num_heads": 3,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "feature_dropout": 0.0,
+        "readout": "attention",
+    }
+    return NAGphormer(ModelConfig(**(chosen | settings)))
+
+
+def some_tokens(num_nodes=5, hops=4):
+    return torch.randn(num_nodes, hops + 1, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_scores_are_those_of_the_papers_formulas(shape, readout):
+    num_layers, num_heads = shape.get("num_layers", 2), shape.get("num_heads", 3)
+    model = formulas.randomized(untrained(num_layers=num_layers, num_heads=num_heads, readout=readout))
+    tokens, weights = some_tokens(shape.get("num_nodes", 5), shape.get("hops", 4)), formulas.weights_of(model)
+    expected = [formulas.network(node, weights, num_layers, num_heads, readout) for node in tokens.numpy()]
+    with torch.no_grad():
+        np.testing.assert_allclose(model(tokens), [scores for scores, _ in expected], rtol=1e-9, atol=1e-9)
+        if readout == "attention":
+            _, alpha = model(tokens, return_attention=True)
+            np.testing.assert_allclose(alpha, [share for _, share in expected], rtol=1e-9, atol=1e-9)
+
+
+def test_attention_is_one_share_for_each_hop_beyond_the_node_itself():
+    model = formulas.randomized(untrained())
+    tokens = some_tokens(num_nodes=6, hops=4)
+    with torch.no_grad():
+        scores, alpha = model(tokens, return_attention=True)
+        torch.testing.assert_close(scores, model(tokens))
+    assert alpha.shape == (6, 4)
+    assert (alpha > 0).all()
+    torch.testing.assert_close(alpha.sum(dim=1), torch.ones(6, dtype=torch.float64))
+    assert alpha.std(dim=1).min() > 1e-3  # the hops do differ
+
+
+def test_without_hops_there_is_no_attention_to_give():
+    _, alpha = untrained().double()(some_tokens(num_nodes=3, hops=0), return_attention=True)
+    assert alpha.shape == (3, 0)
+
+
+@pytest.mark.parametrize("readout", ["self", "sum"])
+def test_readouts_that_weigh_no_hops_refuse_to_give_attention(readout):
+    with pytest.raises(UserError, match=f"readout='{readout}'.*only 'attention'"):
+        untrained(readout=readout).double()(some_tokens(), return_attention=True)
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+def test_permuting_the_nodes_of_a_batch_permutes_the_scores(readout):
+    model, tokens, order = formulas.randomized(untrained(readout=readout)), some_tokens(num_nodes=9), torch.randperm(9)
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens[order]), model(tokens)[order])
+
+
+def test_a_node_scores_the_same_alone_and_in_a_batch():
+    model, tokens = formulas.randomized(untrained()), some_tokens()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.cat([model(node) for node in tokens.split(1)]), model(tokens))
+
+
+def test_the_paper_has_no_positions_so_hops_may_trade_places():
+    model, tokens = formulas.randomized(untrained()), some_tokens(hops=4)
+    order = [3, 1, 4, 2]
+    with torch.no_grad():
+        scores, alpha = model(tokens, return_attention=True)
+        moved_scores, moved_alpha = model(tokens[:, [0, *order]], return_attention=True)
+    torch.testing.assert_close(moved_scores, scores)
+    torch.testing.assert_close(moved_alpha, alpha[:, [hop - 1 for hop in order]])
+
+
+def test_scores_are_what_classify_gives_for_embedded_tokens():
+    model, tokens = formulas.randomized(untrained()), some_tokens()
+    assert torch.equal(model.classify(model.embed(tokens)), model(tokens))
+
+
+def test_evaluating_is_deterministic_and_ignores_every_dropout():
+    dropping = formulas.randomized(untrained(dropout=0.5, attention_dropout=0.5, feature_dropout=0.5))
+    plain, tokens = formulas.randomized(untrained()), some_tokens()
+    assert torch.equal(dropping(tokens), dropping(tokens))
+    assert torch.equal(dropping(tokens), plain(tokens))
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "feature_dropout"])
+def test_each_dropout_acts_in_training_and_repeats_for_a_seed(name):
+    model, tokens = formulas.randomized(untrained(**{name: 0.5})), some_tokens()
+    calm = model(tokens)
+    outputs = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        outputs.append(model.train()(tokens))
+    assert not torch.allclose(outputs[0], calm)
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.allclose(outputs[0], outputs[2])
+
+
+def test_attention_dropout_touches_nothing_but_attention():
+    model, tokens = formulas.randomized(untrained(attention_dropout=0.5)), some_tokens()
+    with torch.no_grad():
+        for layer in model.layers:
+            layer.attention.out.weight.zero_()
+    assert torch.equal(model.train()(tokens), model.eval()(tokens))
+
+
+def test_training_without_dropout_scores_as_evaluating_does():
+    model, tokens = formulas.randomized(untrained()), some_tokens()
+    assert torch.equal(model.train()(tokens), model.eval()(tokens))
+
+
+@pytest.mark.parametrize("num_layers", [0, 1, 4])
+def test_initial_weights_are_normal_around_zero_and_narrower_with_depth(num_layers):
+    torch.manual_seed(0)
+    model = untrained(hidden_dim=48, input_dim=100, num_layers=num_layers)
+    deviation = 0.02 / max(num_layers, 1) ** 0.5
+    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    assert len(linear) == 4 * num_layers + 4
+    for module in linear:
+        weights = module.weight.detach().flatten().double().numpy()
+        assert kstest(weights / deviation, "norm").pvalue > 1e-3
+        assert np.std(weights) == pytest.approx(deviation, rel=5 / np.sqrt(2 * len(weights)))
+        assert not module.bias.any()
+
+
+def test_layer_norms_start_as_plain_normalization():
+    norms = [module for module in untrained(num_layers=2).modules() if isinstance(module, nn.LayerNorm)]
+    assert len(norms) == 5
+    assert all((norm.weight == 1).all() and not norm.bias.any() for norm in norms)
+
+
+def test_one_seed_gives_one_set_of_initial_weights():
+    states = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        states.append(nn.utils.parameters_to_vector(untrained().parameters()))
+    assert torch.equal(states[0], states[1])
+    assert not torch.equal(states[0], states[2])
+
+
+def test_the_half_of_the_readouts_weight_that_meets_hop_0_learns_nothing():
+    model, tokens = formulas.randomized(untrained()), some_tokens()
+    nn.functional.cross_entropy(model(tokens), torch.tensor([0, 1, 2, 3, 0])).backward()
+    own, hops = model.readout.score.weight.grad.split(12, dim=1)
+    assert hops.abs().max() > 1e-3
+    assert own.abs().max() < 1e-9 * hops.abs().max()
+
+
+def test_a_network_one_wide_still_has_a_head():
+    model = untrained(hidden_dim=1, num_heads=1).double()
+    assert model.head[0].out_features == 1
+    assert model(some_tokens()).shape == (5, 4)
+
+
+def test_bf16_products_come_close_to_exact_ones():
+    torch.manual_seed(0)
+    model, tokens = untrained(hidden_dim=96).eval(), some_tokens().float()
+    with torch.no_grad():
+        exact = model(tokens)
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(model(tokens).float(), exact, rtol=0.05, atol=0.02 * float(exact.abs().max()))
