@@ -13,6 +13,7 @@ from nagphormer.files import (
     check_vacant,
     checksum,
     format_size,
+    new_file,
     new_folder,
     parse_size,
     read_json,
@@ -121,6 +122,58 @@ def test_leftovers_of_a_killed_run_are_swept(tmp_path):
     assert [file.name for file in (tmp_path / "folder").iterdir()] == ["new"]
     assert not leftover.exists()
     assert running.exists()
+
+
+def test_a_file_takes_its_name_when_the_block_ends_well(tmp_path):
+    with new_file(tmp_path / "deep" / "file") as staging:
+        staging.write_text("content")
+        assert staging.parent == tmp_path / "deep"  # on the same disk, so that it can be renamed
+        assert not (tmp_path / "deep" / "file").exists()
+    assert (tmp_path / "deep" / "file").read_text() == "content"
+    assert [entry.name for entry in (tmp_path / "deep").iterdir()] == ["file"]
+
+
+def test_an_older_file_stays_until_the_new_one_is_whole(tmp_path):
+    (tmp_path / "file").write_text("old")
+    with new_file(tmp_path / "file") as staging:
+        staging.write_text("new")
+        assert (tmp_path / "file").read_text() == "old"
+    assert (tmp_path / "file").read_text() == "new"
+
+
+@pytest.mark.parametrize("error", [RuntimeError(), KeyboardInterrupt(), SystemExit(), UserError("no")], ids=repr)
+def test_a_file_is_left_as_it_was_when_the_block_fails(error, tmp_path):
+    (tmp_path / "file").write_text("old")
+
+    def work():
+        with new_file(tmp_path / "file") as staging:
+            staging.write_text("half")
+            raise error
+
+    with pytest.raises(type(error)):
+        work()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_a_file_for_which_there_is_no_room_is_a_users_error(tmp_path):
+    with pytest.raises(UserError, match="the disk filled up"), new_file(tmp_path / "file"):
+        raise OSError(errno.ENOSPC, "no space")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_of_a_files_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot write"), new_file(tmp_path / "file" / "deeper"):
+        pytest.fail("the block was entered")
+
+
+def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append((tmp_path / "file").exists()))
+    with new_file(tmp_path / "file") as staging:
+        staging.write_text("content")
+    assert done == [False, True]  # first the content, after renaming the folder
 
 
 def test_the_disk_is_asked_before_work(tmp_path):

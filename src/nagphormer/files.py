@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +184,20 @@ def check_size(path: Path, expected: int) -> None:
             f"{path} has {size:,} bytes instead of {expected:,}: it was cut short or changed; "
             f"make the folder {path.parent} again"
         )
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path that takes the name `path` when the block ends well, in place of any older file."""
+    staging = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with writable(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield staging
+            _sync_entry(staging)
+            staging.replace(path)
+            _sync_entry(path.parent)
+    except BaseException:
+        with suppress(OSError):
+            staging.unlink()
+        raise

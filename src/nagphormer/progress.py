@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+LINE_SECONDS = 5.0
+"""Seconds between lines about training where there is no terminal."""
+
 _plain_lines = False
 _bars = True
 
@@ -41,3 +44,35 @@ def stage(text: str, total: int | None = None) -> Iterator[Callable[[int], None]
         yield lambda steps: None
     if _plain_lines:
         print(f"  {text}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+
+
+@contextmanager
+def epochs_shown(total: int, first: int) -> Iterator[Callable[[int, str], None]]:
+    """Show training; call what it yields with the epoch just done and how it went.
+
+    A live bar on a terminal; elsewhere the command line prints a line every few seconds.
+    """
+    if _bars and sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("  epoch"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("", total=total, completed=first - 1)
+            yield lambda epoch, text: bar.update(task, completed=epoch, description=text)
+        return
+    last_line = time.perf_counter()
+
+    def show(epoch: int, text: str) -> None:
+        nonlocal last_line
+        if _plain_lines and time.perf_counter() - last_line > LINE_SECONDS:
+            last_line = time.perf_counter()
+            print(f"  epoch {epoch}: {text}", file=sys.stderr, flush=True)
+
+    yield show

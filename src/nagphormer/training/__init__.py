@@ -1,0 +1,1 @@
+"""Training: batches, loop, schedule, early stopping, metrics, checkpoints, runs."""

@@ -1,0 +1,63 @@
+"""The two plain models, trained like the network, so that its accuracy can be judged."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from nagphormer.config import TrainConfig
+from nagphormer.data.graph import Graph
+from nagphormer.model.plain import MLP, LogisticRegression
+from nagphormer.tokens.propagate import resolve_device
+from nagphormer.training.batches import TokenSource
+from nagphormer.training.loop import Trainer, evaluate, resolve_precision
+from nagphormer.training.source import projection_pays, token_source
+from nagphormer.training.task import Classes, Task, check_trainable
+
+WEIGHT_DECAYS = (0.001, 0.1)
+"""Tried in turn; the best on the validation nodes counts."""
+COMMON: dict[str, Any] = {
+    "lr": 0.01,
+    "warmup_updates": 0,
+    "decay_updates": 10**9,
+    "batch_size": 10_000,
+    "epochs": 500,
+    "patience": 50,
+}
+
+
+def mlp_accuracy(graph: Graph, config: TrainConfig, split: str = "test") -> float:
+    """Accuracy of an MLP on the nodes' own features, without the graph."""
+    config = replace(config, hops=0, encoding_dim=0)
+    return _best(graph, config, None, split)
+
+
+def logistic_accuracy(graph: Graph, config: TrainConfig, source: TokenSource, split: str = "test") -> float:
+    """Accuracy of logistic regression on the same tokens that the network reads."""
+    return _best(graph, config, source, split)
+
+
+def _best(graph: Graph, config: TrainConfig, source: TokenSource | None, split: str) -> float:
+    """Accuracy on `split` of the settings that are best on the validation nodes."""
+    check_trainable(graph)
+    device = resolve_device(config.device)
+    classes = Classes.of(graph)
+    plain = replace(config, **COMMON, precision=resolve_precision(config.precision, device))
+    linear = source is not None
+    if source is None:
+        plain = replace(plain, project_first="always" if projection_pays(graph, plain, device) else "never")
+        source = token_source(graph, plain, device)
+    task = Task(graph, classes, device, config.class_weights)
+    found = []
+    for weight_decay in WEIGHT_DECAYS:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            if linear:
+                model: torch.nn.Module = LogisticRegression(source.width, classes.num_classes, source.hops)
+            else:
+                model = MLP(source.width, classes.num_classes)
+        outcome = Trainer(model, source, task, dict(graph.splits), replace(plain, weight_decay=weight_decay)).run()
+        _, metric = evaluate(model, source, task, graph.splits[split], plain.precision)
+        if outcome.best_metric is not None and outcome.best_loss is not None:
+            found.append((outcome.best_metric, -outcome.best_loss, metric))
+    return max(found)[2]

@@ -1,0 +1,241 @@
+"""The training loop: epochs of mini-batches, validation, early stopping, checkpoints.
+
+Every epoch draws its batches and its dropout from (seed, epoch) alone, so a run that is resumed after any epoch goes on
+exactly as if it had never stopped.
+
+Shapes: B nodes in a batch, K hops, D model width, C classes
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from nagphormer.config import Precision, TrainConfig
+from nagphormer.errors import UserError
+from nagphormer.model.embedding import Embedding
+from nagphormer.progress import epochs_shown
+from nagphormer.training.batches import TokenSource, rows_at_once
+from nagphormer.training.checkpoint import Checkpoints
+from nagphormer.training.history import History
+from nagphormer.training.schedule import learning_rate
+from nagphormer.training.stopping import EarlyStopping
+from nagphormer.training.task import Task
+
+
+class Classifier(Protocol):
+    """What can be trained: an embedding of tokens, and a classifier of embedded tokens."""
+
+    embed: Embedding
+
+    def classify(self, hidden: torch.Tensor) -> torch.Tensor:
+        """(B, K+1, D) -> (B, C)."""
+        ...
+
+
+@dataclass
+class Outcome:
+    """How training ended; the model holds the weights of the best epoch."""
+
+    best_epoch: int
+    """0 when not one was finished."""
+    best_metric: float | None
+    best_loss: float | None
+    epochs: int
+    diverged: str = field(default="")
+    """Where the loss stopped being a number, if it did."""
+
+
+class Trainer:
+    """Trains one model on one graph's tokens."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        source: TokenSource,
+        task: Task,
+        splits: dict[str, np.ndarray],
+        config: TrainConfig,
+        history: History | None = None,
+        checkpoints: Checkpoints | None = None,
+    ):
+        self.model: Any = model.to(source.device)
+        self.source, self.task, self.config = source, task, config
+        self.train_nodes, self.val_nodes = splits["train"], splits["val"]
+        self.history = history or History()
+        self.checkpoints = checkpoints
+        self.stopping = EarlyStopping(config.patience)
+        self.update = 0
+        self._best = self._weights()
+        self._optimizer = torch.optim.AdamW(
+            model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
+        )
+
+    def run(self) -> Outcome:
+        """Train until patience or epochs run out; the model is left with the best epoch's weights."""
+        config, diverged = self.config, ""
+        first = 1 + self._resume()
+        with _own_randomness(self.source.device), epochs_shown(config.epochs, first) as show:
+            for epoch in range(first, config.epochs + 1):
+                if self.stopping.done:
+                    break
+                start = time.perf_counter()
+                diverged = self._train_epoch(epoch)
+                if diverged:
+                    break
+                loss, metric = evaluate(self.model, self.source, self.task, self.val_nodes, config.precision)
+                if not np.isfinite(loss):
+                    diverged = f"the validation loss became {loss} after epoch {epoch}"
+                    break
+                if self.stopping.update(epoch, metric, loss):
+                    self._best = self._weights()
+                record = {
+                    "epoch": epoch,
+                    "train_loss": self._train_loss,
+                    "val_loss": loss,
+                    f"val_{self.task.metric}": metric,
+                    "lr": learning_rate(config, self.update),
+                    "seconds": round(time.perf_counter() - start, 4),
+                }
+                self.history.add(record)
+                show(epoch, f"loss {self._train_loss:.4f}, val {self.task.metric} {metric:.4f}")
+                if self.checkpoints and (self.checkpoints.due or self.stopping.done or epoch == config.epochs):
+                    self._save(epoch)
+        self.model.load_state_dict(self._best)
+        self.model.eval()
+        best, epochs = self.stopping, len(self.history.records)
+        if not best.best_epoch:
+            return Outcome(0, None, None, epochs, diverged)
+        return Outcome(best.best_epoch, best.best_metric, best.best_loss, epochs, diverged)
+
+    def _train_epoch(self, epoch: int) -> str:
+        """One pass over the training nodes; gives where the loss stopped being finite, or nothing."""
+        self.model.train()
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(self.train_nodes)
+        torch.manual_seed(int(np.random.SeedSequence([self.config.seed, epoch]).generate_state(1, np.uint64)[0] >> 1))
+        batches = torch.from_numpy(order).to(self.source.device).split(self.config.batch_size)
+        losses = torch.zeros(len(batches), device=self.source.device)
+        for number, batch in enumerate(batches):
+            losses[number] = self._step(batch)
+            if losses.device.type == "cpu" and not losses[number].isfinite():
+                break
+        finite = losses.isfinite().tolist()
+        if not all(finite):
+            number = finite.index(False)
+            return f"the loss became {losses[number].item()} in epoch {epoch}, update {number + 1} of {len(batches)}"
+        sizes = torch.tensor([len(batch) for batch in batches], device=losses.device)
+        self._train_loss = float((losses * sizes).sum() / sizes.sum())
+        return ""
+
+    def _step(self, batch: torch.Tensor) -> torch.Tensor:
+        """One update; gives the batch's mean loss."""
+        self.update += 1
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate(self.config, self.update)
+        self._optimizer.zero_grad()
+        rows = rows_at_once(self.source, self.model.embed.out_features)
+        # a CPU is fastest with pieces whose values stay in its cache; propagating is done once for all of a batch
+        pieces = (batch,) if self.source.projects_first else batch.split(rows)
+        total = torch.zeros((), device=batch.device)
+        for piece in pieces:
+            with autocast(self.source.device, self.config.precision):
+                (hidden,) = self.source.embed(self.model.embed, (piece,))
+                loss = self.task.loss(self.model.classify(hidden), piece) / len(batch)
+            loss.backward()
+            total += loss.detach()
+        if self.config.clip_norm:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        self._optimizer.step()
+        return total
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        """A true copy of the weights: training goes on in place."""
+        return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+
+    def _save(self, epoch: int) -> None:
+        assert self.checkpoints is not None
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
+        for number, state in self._optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{number}.{name}": tensor for name, tensor in state.items()}
+        self.history.sync()
+        self.checkpoints.save(epoch, tensors, {"update": self.update, "stopping": asdict(self.stopping)})
+
+    def _resume(self) -> int:
+        """Take up the newest checkpoint, if any; gives the epochs that are done."""
+        found = self.checkpoints.load() if self.checkpoints else None
+        if found is None:
+            self.history.keep(0)
+            return 0
+        tensors, facts = found
+        groups: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+        for name, tensor in tensors.items():
+            group, _, rest = name.partition(".")
+            groups[group][rest] = tensor.to(self.source.device) if group != "optimizer" else tensor
+        self.model.load_state_dict(groups["model"])
+        self._best = groups["best"]
+        states: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in groups["optimizer"].items():
+            number, _, key = name.partition(".")
+            states.setdefault(int(number), {})[key] = tensor
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": states})
+        self.update = facts["update"]
+        self.stopping = EarlyStopping(**facts["stopping"])
+        self.history.keep(facts["epoch"])
+        return facts["epoch"]
+
+
+def evaluate(model: Any, source: TokenSource, task: Task, nodes: np.ndarray, precision: str) -> tuple[float, float]:
+    """Mean loss and metric of a model on some nodes."""
+    model.eval()
+    total = torch.zeros(3, dtype=torch.float64, device=source.device)
+    batches = torch.from_numpy(np.array(nodes)).to(source.device).split(rows_at_once(source, model.embed.out_features))
+    with torch.no_grad(), autocast(source.device, precision):
+        for batch, hidden in zip(batches, source.embed(model.embed, batches), strict=True):
+            logits = model.classify(hidden)
+            total[0] += task.loss(logits, batch)
+            total[1:] += task.hits(logits, batch)
+    loss, found, possible = total.tolist()
+    return loss / len(nodes), 2 * found / max(possible, 1)
+
+
+def autocast(device: str, precision: str) -> torch.autocast:
+    """Products in bfloat16 where the precision asks for it; sums of losses and weights stay float32."""
+    return torch.autocast(device.split(":")[0], torch.bfloat16, enabled=precision == "bf16")
+
+
+def resolve_precision(precision: Precision, device: str) -> Precision:
+    """fp32 or bf16: what was asked for, else bf16 where the processor multiplies it faster."""
+    if precision != "auto":
+        return precision
+    if device != "cpu":
+        return "bf16" if torch.cuda.get_device_capability(device)[0] >= 8 else "fp32"
+    can = torch.cpu.get_capabilities()
+    return "bf16" if can.get("avx512_bf16") or can.get("amx_bf16") else "fp32"
+
+
+@contextmanager
+def memory_explained(config: TrainConfig) -> Iterator[None]:
+    """Turn running out of memory into a message that says what to lower."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        gpu = isinstance(error, torch.cuda.OutOfMemoryError)
+        if not (gpu or isinstance(error, MemoryError) or "can't allocate memory" in str(error)):
+            raise
+        raise UserError(
+            f"out of {'GPU ' if gpu else ''}memory with batch_size={config.batch_size}, "
+            f"hidden_dim={config.hidden_dim}, hops={config.hops}: lower batch_size first, then hidden_dim"
+        ) from error
+
+
+@contextmanager
+def _own_randomness(device: str) -> Iterator[None]:
+    """Leave torch's random state to the caller as it was."""
+    with torch.random.fork_rng(devices=[] if device == "cpu" else [torch.device(device)]):
+        yield

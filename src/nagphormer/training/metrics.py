@@ -1,0 +1,121 @@
+"""How good predictions are, on NumPy arrays.
+
+`target` is (n,) classes, or (n, C) of 0 and 1 for multi-label tasks; `probability` is (n, C).
+
+Shapes: n nodes, C classes
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.stats import rankdata
+
+from nagphormer.errors import UserError, nearest
+
+BINS = 15
+"""Bins of equal width for the calibration error."""
+
+
+def decide(probability: np.ndarray, multi_label: bool) -> np.ndarray:
+    """The predicted class of every node, (n,); for multi-label tasks every label above one half, (n, C)."""
+    return (probability > 0.5).astype(np.int64) if multi_label else probability.argmax(axis=1)
+
+
+def accuracy(target: np.ndarray, probability: np.ndarray) -> float:
+    """Share of nodes that are right; for multi-label tasks right in every label.
+
+    >>> accuracy(np.array([0, 1]), np.array([[0.9, 0.1], [0.8, 0.2]]))
+    0.5
+    """
+    right = decide(probability, target.ndim == 2) == target
+    return float((right.all(axis=1) if target.ndim == 2 else right).mean())
+
+
+def macro_f1(target: np.ndarray, probability: np.ndarray) -> float:
+    """F1 of each class, averaged; without classes that are neither true nor predicted, but with all labels."""
+    found, wrong, missed = _counts(target, probability)
+    seen = found + wrong + missed > 0 if target.ndim == 1 else slice(None)
+    total = 2 * found + wrong + missed
+    return float((2 * found / np.maximum(total, 1))[seen].mean())
+
+
+def micro_f1(target: np.ndarray, probability: np.ndarray) -> float:
+    """F1 over all decisions together; for single labels the same as accuracy."""
+    found, wrong, missed = (count.sum() for count in _counts(target, probability))
+    return float(2 * found / max(2 * found + wrong + missed, 1))
+
+
+def roc_auc(target: np.ndarray, probability: np.ndarray) -> float:
+    """Area under the ROC curve: of class 1 for two classes, else of each class against the rest, averaged.
+
+    Classes that no node or every node has are left out.
+    """
+    truth, score = _one_hot(target, probability), probability
+    if target.ndim == 1 and probability.shape[1] == 2:
+        truth, score = truth[:, 1:], score[:, 1:]
+    positive = truth.sum(axis=0)
+    negative = len(truth) - positive
+    usable = (positive > 0) & (negative > 0)
+    if not usable.any():
+        raise UserError("roc_auc needs at least two classes among the nodes it is computed on")
+    ranks = rankdata(score[:, usable], axis=0)
+    positive, negative = positive[usable], negative[usable]
+    area = ((ranks * truth[:, usable]).sum(axis=0) - positive * (positive + 1) / 2) / (positive * negative)
+    return float(area.mean())
+
+
+def log_loss(target: np.ndarray, probability: np.ndarray) -> float:
+    """Mean negative log-probability of the truth; for multi-label tasks averaged over labels, too."""
+    tiny = np.finfo(probability.dtype).eps
+    likely = np.clip(probability, tiny, 1 - tiny)
+    if target.ndim == 2:
+        return float(-(np.log(likely) * target + np.log(1 - likely) * (1 - target)).mean())
+    return float(-np.log(likely[np.arange(len(target)), target]).mean())
+
+
+def ece(target: np.ndarray, probability: np.ndarray) -> float:
+    """Expected calibration error: |accuracy - confidence| in 15 bins of equal width, weighted by their size.
+
+    For multi-label tasks every label of every node is a prediction of its own, its confidence the probability of 1.
+    """
+    if target.ndim == 2:
+        confidence, right = probability.ravel(), target.ravel()
+    else:
+        confidence, right = probability.max(axis=1), probability.argmax(axis=1) == target
+    edges = np.linspace(0, 1, BINS + 1)
+    which = np.digitize(confidence, edges[1:-1], right=True)
+    size = np.bincount(which, minlength=BINS)
+    gap = np.bincount(which, right, BINS) - np.bincount(which, confidence, BINS)
+    return float(np.abs(gap).sum() / size.sum())
+
+
+METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "accuracy": accuracy,
+    "macro_f1": macro_f1,
+    "micro_f1": micro_f1,
+    "roc_auc": roc_auc,
+    "log_loss": log_loss,
+    "ece": ece,
+}
+
+
+def check_metric(metric: str) -> None:
+    """Refuse a name that is none of `METRICS`."""
+    if metric not in METRICS:
+        raise UserError(f"unknown metric {metric!r}: use {', '.join(METRICS)}.{nearest(metric, list(METRICS))}")
+
+
+def _one_hot(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    return target if target.ndim == 2 else np.eye(probability.shape[1], dtype=np.int64)[target]
+
+
+def _counts(target: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each class: decisions that found it, claimed it wrongly, and missed it."""
+    if target.ndim == 1:
+        predicted, classes = probability.argmax(axis=1), probability.shape[1]
+        found = np.bincount(target[predicted == target], minlength=classes)
+        claimed, true = np.bincount(predicted, minlength=classes), np.bincount(target, minlength=classes)
+    else:
+        decided = decide(probability, multi_label=True)
+        found, claimed, true = (decided & target).sum(axis=0), decided.sum(axis=0), target.sum(axis=0)
+    return found, claimed - found, true - found

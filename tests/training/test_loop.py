@@ -1,0 +1,376 @@
+import numpy as np
+import pytest
+import torch
+from small import class_graph, initial_network, make_trainer, quick, same_weights, sparse_graph, weights_of
+
+from nagphormer import UserError, from_scipy
+from nagphormer.training import batches
+from nagphormer.training.checkpoint import Checkpoints
+from nagphormer.training.history import History
+from nagphormer.training.loop import evaluate, memory_explained, resolve_precision
+from nagphormer.training.metrics import micro_f1
+from nagphormer.training.stopping import EarlyStopping
+
+GRAPH = class_graph()  # 90 nodes to train, 30 to validate
+EASY = {"hidden_dim": 32, "batch_size": 16, "epochs": 15}
+STOCHASTIC = {"dropout": 0.3, "attention_dropout": 0.3, "feature_dropout": 0.2}
+
+
+def trained(graph=GRAPH, **changes):
+    """A trainer that has run, and how that ended."""
+    trainer = make_trainer(graph, quick(**changes))
+    return trainer, trainer.run()
+
+
+def gradients_of_first_update(trainer, batch):
+    """The loss and the gradients that the optimizer is given for a batch."""
+    found = {}
+
+    def note(*_):
+        found.update({name: weight.grad.clone() for name, weight in trainer.model.named_parameters()})
+
+    trainer._optimizer.register_step_pre_hook(note)
+    return trainer._step(batch), found
+
+
+def norm(gradients):
+    return float(torch.stack([gradient.norm() for gradient in gradients.values()]).norm())
+
+
+def accuracy_of(trainer, split):
+    return evaluate(trainer.model, trainer.source, trainer.task, GRAPH.splits[split], "fp32")[1]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("project_first", ["never", "always"])
+def test_the_same_seed_gives_the_same_weights_to_the_bit(project_first, precision):
+    changes = {"project_first": project_first, "precision": precision, **STOCHASTIC}
+    graph = class_graph(sparse=True)
+    runs = [trained(graph, **changes) for _ in range(2)]
+    assert same_weights(*(weights_of(trainer.model) for trainer, _ in runs))
+    assert runs[0][1] == runs[1][1]
+
+
+def test_another_seed_gives_other_weights():
+    one, other = (weights_of(trained(seed=seed)[0].model) for seed in (0, 1))
+    assert all(not torch.equal(one[name], other[name]) for name in one if "readout" not in name)
+
+
+def test_batches_and_dropout_follow_the_seed_too():
+    initial = weights_of(initial_network(GRAPH, quick()))
+    for changes in ({"batch_size": 32}, {"batch_size": 1000, "dropout": 0.3}):
+        found = []
+        for seed in (0, 1):
+            trainer = make_trainer(GRAPH, quick(seed=seed, epochs=1, **changes))
+            trainer.model.load_state_dict(initial)
+            trainer.run()
+            found.append(weights_of(trainer.model))
+        assert not same_weights(*found)
+
+
+def test_every_epoch_draws_other_batches():
+    trainer, seen = make_trainer(GRAPH, quick(epochs=3)), []
+    step = trainer._step
+    trainer._step = lambda batch: seen.append(batch) or step(batch)
+    trainer.run()
+    assert [len(batch) for batch in seen] == [32, 32, 26] * 3
+    epochs = [torch.cat(seen[start : start + 3]) for start in (0, 3, 6)]
+    for order in epochs:
+        assert order.sort().values.tolist() == GRAPH.splits["train"].tolist()
+    assert not torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[1], epochs[2])
+
+
+def test_training_leaves_torchs_random_state_alone():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    trained(**STOCHASTIC)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_training_does_not_depend_on_torchs_random_state():
+    found = []
+    for seed in (5, 6):
+        torch.manual_seed(seed)
+        found.append(weights_of(trained(**STOCHASTIC)[0].model))
+    assert same_weights(*found)
+
+
+def test_a_separable_graph_is_learned():
+    trainer, outcome = trained(**EASY)
+    assert outcome.best_metric > 0.9
+    assert accuracy_of(trainer, "test") > 0.9
+    assert accuracy_of(trained(**EASY, hops=0)[0], "test") < accuracy_of(trainer, "test")
+
+
+def test_several_labels_per_node_are_learned():
+    labels = np.stack([GRAPH.labels == 0, GRAPH.labels != 2, GRAPH.labels > 0], axis=1)
+    graph = from_scipy(GRAPH.adjacency(), GRAPH.features, labels, GRAPH.splits)
+    trainer, outcome = trained(graph, **EASY)
+    assert outcome.best_metric > 0.9
+    assert "val_micro_f1" in trainer.history.records[0]
+    assert trainer.model(torch.from_numpy(np.zeros((1, 3, 8), np.float32))).shape == (1, 3)
+
+
+def test_balanced_class_weights_find_more_of_a_rare_class():
+    rng = np.random.default_rng(0)
+    labels = (np.arange(400) % 10 == 0).astype(int)
+    features = labels[:, None] * 0.8 + rng.standard_normal((400, 4))
+    nodes = rng.permutation(400)
+    splits = {"train": nodes[:200], "val": nodes[200:]}
+    graph = from_scipy(np.zeros((400, 400)), features, labels, splits)
+    recall = {}
+    for weights in ("none", "balanced"):
+        trainer, _ = trained(graph, class_weights=weights, hops=0, epochs=15, batch_size=200)
+        with torch.no_grad():
+            (hidden,) = trainer.source.embed(trainer.model.embed, (torch.from_numpy(splits["val"]),))
+            found = trainer.model.classify(hidden).argmax(dim=1).numpy()
+        recall[weights] = found[labels[splits["val"]] == 1].mean()
+    assert recall["balanced"] > recall["none"] + 0.2
+
+
+def measure(monkeypatch, metric_of, loss_of):
+    """Let early stopping see these instead of the true metric and loss of an epoch."""
+    update = EarlyStopping.update
+    told = lambda self, epoch, metric, loss: update(self, epoch, metric_of(epoch), loss_of(epoch))  # noqa: E731
+    monkeypatch.setattr(EarlyStopping, "update", told)
+
+
+def test_the_best_epochs_weights_are_restored_after_training_went_on(monkeypatch):
+    measure(monkeypatch, lambda epoch: float(epoch == 3), lambda epoch: 1.0)
+    trainer, outcome = trained(epochs=7, lr=0.03, **STOCHASTIC)
+    assert (outcome.best_epoch, outcome.epochs) == (3, 7)
+    short, _ = trained(epochs=3, lr=0.03, **STOCHASTIC)
+    assert same_weights(weights_of(trainer.model), weights_of(short.model))
+    assert not same_weights(weights_of(trainer.model), weights_of(trained(epochs=2, lr=0.03, **STOCHASTIC)[0].model))
+    assert not trainer.model.training
+    loss, metric = evaluate(trainer.model, trainer.source, trainer.task, trainer.val_nodes, "fp32")
+    assert (loss, metric) == tuple(trainer.history.records[2][name] for name in ("val_loss", "val_accuracy"))
+
+
+def test_training_stops_when_patience_has_run_out(monkeypatch):
+    measure(monkeypatch, lambda epoch: 0.5, lambda epoch: abs(3.0 - epoch))  # epoch 3 is the best
+    trainer, outcome = trained(epochs=300, patience=4)
+    assert (outcome.best_epoch, outcome.epochs, len(trainer.history.records)) == (3, 7, 7)
+
+
+def test_every_epoch_leaves_a_record():
+    trainer, outcome = trained(warmup_updates=0, decay_updates=9, lr=0.01, final_lr=0.001)
+    assert [record["epoch"] for record in trainer.history.records] == [1, 2, 3, 4]
+    assert set(trainer.history.records[0]) == {"epoch", "train_loss", "val_loss", "val_accuracy", "lr", "seconds"}
+    assert [record["lr"] for record in trainer.history.records] == pytest.approx([0.007, 0.004, 0.001, 0.001])
+    assert (outcome.epochs, trainer.update, outcome.diverged) == (4, 12, "")
+
+
+def test_the_training_loss_is_the_mean_over_nodes_not_over_batches():
+    trainer = make_trainer(GRAPH, quick(batch_size=60))  # batches of 60 and 30
+    trainer._step = lambda batch: torch.tensor(1.0 if len(batch) == 60 else 4.0)
+    assert trainer._train_epoch(1) == ""
+    assert trainer._train_loss == 2.0
+
+
+def test_a_last_batch_of_one_is_trained_on():
+    for project_first in ("never", "always"):
+        trainer, _ = trained(class_graph(sparse=True), batch_size=89, project_first=project_first)
+        assert trainer.update == 8
+
+
+@pytest.mark.parametrize("readout", ["attention", "self", "sum"])
+def test_no_hops_and_no_layers_are_trained(readout):
+    assert trained(hops=0, num_layers=0, readout=readout)[1].best_epoch > 0
+
+
+def test_gradients_are_clipped_to_the_norm_asked_for():
+    batch = torch.from_numpy(GRAPH.splits["train"])
+    _, free = gradients_of_first_update(make_trainer(GRAPH, quick()), batch)
+    limit = norm(free) / 10
+    _, clipped = gradients_of_first_update(make_trainer(GRAPH, quick(clip_norm=limit)), batch)
+    assert norm(clipped) == pytest.approx(limit, rel=1e-3)
+    for name, gradient in clipped.items():
+        torch.testing.assert_close(gradient, free[name] / 10, rtol=1e-3, atol=1e-9)
+    _, unchanged = gradients_of_first_update(make_trainer(GRAPH, quick(clip_norm=norm(free) * 2)), batch)
+    assert same_weights(unchanged, free)
+
+
+def test_no_update_is_longer_than_the_clipped_gradient_allows():
+    batch = torch.from_numpy(GRAPH.splits["train"])
+    trainer = make_trainer(GRAPH, quick(clip_norm=1e-6, lr=0.01, warmup_updates=0))
+    trainer._optimizer = torch.optim.SGD(trainer.model.parameters())
+    before = weights_of(trainer.model)
+    trainer._step(batch)
+    after = weights_of(trainer.model)
+    assert 0 < norm({name: after[name] - before[name] for name in after}) <= 0.01 * 1e-6 * 1.1
+
+
+def test_a_batch_in_pieces_gives_the_gradients_of_the_whole(monkeypatch):
+    batch = torch.from_numpy(GRAPH.splits["train"])
+    whole_loss, whole = gradients_of_first_update(make_trainer(GRAPH, quick()), batch)
+    monkeypatch.setattr(batches, "CACHED_VALUES", 1)
+    trainer, sizes = make_trainer(GRAPH, quick()), []
+    gather = trainer.source.gather
+    trainer.source.gather = lambda nodes: sizes.append(len(nodes)) or gather(nodes)
+    loss, pieces = gradients_of_first_update(trainer, batch)
+    assert sizes == [16, 16, 16, 16, 16, 10]
+    torch.testing.assert_close(loss, whole_loss, rtol=1e-5, atol=0)
+    for name, gradient in whole.items():
+        torch.testing.assert_close(pieces[name], gradient, rtol=1e-4, atol=1e-7)
+
+
+def test_validation_in_pieces_gives_the_whole(monkeypatch):
+    trainer, _ = trained()
+    nodes = np.arange(GRAPH.num_nodes)
+    whole = evaluate(trainer.model, trainer.source, trainer.task, nodes, "fp32")
+    monkeypatch.setattr(batches, "CACHED_VALUES", 1)
+    pieces = evaluate(trainer.model, trainer.source, trainer.task, nodes, "fp32")
+    assert pieces == pytest.approx(whole, rel=1e-6)
+
+
+def test_validation_is_done_without_dropout_and_measures_what_metrics_measure():
+    trainer, _ = trained(**STOCHASTIC)
+    trainer.model.train()
+    nodes = GRAPH.splits["test"]
+    loss, metric = evaluate(trainer.model, trainer.source, trainer.task, nodes, "fp32")
+    with torch.no_grad():
+        logits = trainer.model(trainer.source.gather(torch.from_numpy(nodes)))
+    target = torch.from_numpy(GRAPH.labels[nodes])
+    assert loss == pytest.approx(float(torch.nn.functional.cross_entropy(logits, target)), rel=1e-6)
+    assert metric == pytest.approx(micro_f1(GRAPH.labels[nodes], logits.softmax(dim=1).numpy()))
+
+
+def failing_at(update, value=float("nan")):
+    """A trainer whose loss is no number at one update, counted from 1; an epoch has three."""
+    trainer = make_trainer(GRAPH, quick(epochs=6))
+    loss = trainer.task.loss
+
+    def broken(logits, nodes):
+        found = loss(logits, nodes)
+        return found * value if trainer.model.training and trainer.update == update else found
+
+    trainer.task.loss = broken
+    return trainer
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_and_keeps_the_best_weights(value):
+    trainer = failing_at(11, value)
+    outcome = trainer.run()
+    assert outcome.diverged == f"the loss became {value} in epoch 4, update 2 of 3"
+    assert (outcome.epochs, trainer.update) == (3, 11)
+    good, expected = trained(epochs=3)
+    assert outcome.best_epoch == expected.best_epoch
+    assert same_weights(weights_of(trainer.model), weights_of(good.model))
+
+
+def test_a_loss_that_is_no_number_at_once_leaves_the_initial_weights():
+    trainer = failing_at(1)
+    initial = weights_of(trainer.model)
+    outcome = trainer.run()
+    assert (outcome.best_epoch, outcome.epochs) == (0, 0)
+    assert outcome.diverged.endswith("in epoch 1, update 1 of 3")
+    assert same_weights(weights_of(trainer.model), initial)
+
+
+def test_a_validation_loss_that_is_no_number_stops():
+    trainer = make_trainer(GRAPH, quick(epochs=6))
+    loss = trainer.task.loss
+
+    def broken(logits, nodes):
+        found = loss(logits, nodes)
+        return found if trainer.model.training or trainer.update < 9 else found * float("nan")
+
+    trainer.task.loss = broken
+    outcome = trainer.run()
+    assert outcome.diverged == "the validation loss became nan after epoch 3"
+    assert outcome.epochs == 2
+    assert same_weights(weights_of(trainer.model), weights_of(trained(epochs=2)[0].model))
+
+
+def test_a_huge_learning_rate_diverges_and_leaves_finite_weights():
+    trainer, outcome = trained(lr=1e30, warmup_updates=0, epochs=20)
+    assert "became" in outcome.diverged
+    assert all(weight.isfinite().all() for weight in weights_of(trainer.model).values())
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(tmp_path):
+    changes = {"epochs": 6, "lr": 0.03, **STOCHASTIC}
+    expected, outcome = trained(**changes)
+
+    def resumed(epochs):
+        history, checkpoints = History(tmp_path / "metrics.jsonl"), Checkpoints(tmp_path / "state")
+        trainer = make_trainer(GRAPH, quick(**changes | {"epochs": epochs}), history=history, checkpoints=checkpoints)
+        return trainer, trainer.run()
+
+    for epochs in (2, 3, 6, 6):
+        trainer, found = resumed(epochs)
+    assert found == outcome
+    assert same_weights(weights_of(trainer.model), weights_of(expected.model))
+    without_time = [[record | {"seconds": 0} for record in one.history.records] for one in (trainer, expected)]
+    assert without_time[0] == without_time[1]
+
+
+def test_a_run_that_ran_out_of_patience_stays_ended_when_resumed(tmp_path, monkeypatch):
+    measure(monkeypatch, lambda epoch: 0.5, lambda epoch: float(epoch))
+
+    def run():
+        parts = {"history": History(tmp_path / "metrics.jsonl"), "checkpoints": Checkpoints(tmp_path / "state")}
+        trainer = make_trainer(GRAPH, quick(epochs=300, patience=3), **parts)
+        return trainer.run(), weights_of(trainer.model), trainer.update
+
+    (first, first_weights, _), (again, weights, updates) = run(), run()
+    assert again == first
+    assert first.epochs == 4
+    assert same_weights(weights, first_weights)
+    assert updates == 3 * 4  # as counted before; none was added
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"),
+        MemoryError("Unable to allocate 20 GiB"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 20 bytes"),
+    ],
+    ids=["gpu", "numpy", "torch"],
+)
+def test_running_out_of_memory_says_what_to_lower(error):
+    message = "memory with batch_size=512, hidden_dim=16, hops=2: lower batch_size"
+    with pytest.raises(UserError, match=message) as raised, memory_explained(quick(batch_size=512)):
+        raise error
+    assert ("GPU" in str(raised.value)) == isinstance(error, torch.cuda.OutOfMemoryError)
+    assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("shapes differ"), ValueError("no"), KeyboardInterrupt(), UserError("a")]
+)
+def test_other_errors_are_left_as_they_are(error):
+    with pytest.raises(type(error)) as raised, memory_explained(quick()):
+        raise error
+    assert raised.value is error
+
+
+def test_a_precision_that_was_asked_for_is_kept():
+    for precision in ("fp32", "bf16"):
+        assert resolve_precision(precision, "cpu") == precision
+        assert resolve_precision(precision, "cuda") == precision
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "precision"),
+    [({}, "fp32"), ({"avx512_bf16": True}, "bf16"), ({"amx_bf16": True}, "bf16"), ({"avx512_bf16": False}, "fp32")],
+)
+def test_a_cpu_multiplies_bf16_where_it_can(capabilities, precision, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert resolve_precision("auto", "cpu") == precision
+
+
+@pytest.mark.parametrize(("capability", "precision"), [((7, 5), "fp32"), ((8, 0), "bf16"), ((9, 0), "bf16")])
+def test_a_gpu_multiplies_bf16_since_ampere(capability, precision, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert resolve_precision("auto", "cuda:0") == precision
+
+
+def test_bf16_is_near_fp32():
+    losses = [trained(sparse_graph(), precision=precision)[1].best_loss for precision in ("fp32", "bf16")]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
