@@ -1,9 +1,16 @@
 """Fixtures that several test files share."""
 
 import os
+import sys
 from pathlib import Path
 
+import numba
 import pytest
+
+# read when torch is loaded: idle threads sleep, for spinning ones take the cores from all others on a shared machine
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from nagphormer import cli, console, progress
 
 
 @pytest.fixture
@@ -13,3 +20,40 @@ def data_folder() -> Path:
     if not folder:
         pytest.skip("needs real data: set NAGPHORMER_DATA to a folder of <name>.npz files")
     return Path(folder)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run the command line in this process; gives exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    for module, name in ((console, "_as_json"), (console, "_quiet"), (cli, "_after_interrupt")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    monkeypatch.setattr(cli.app, "config", cli.app.config)
+    threads = numba.get_num_threads()
+
+    def run_command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["nagphormer", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        return code, *capsys.readouterr()
+
+    yield run_command
+    progress.configure(quiet=True)
+    progress._bars = True
+    numba.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """One processor thread: on small arrays several only wait for each other, the more so on a busy machine."""
+    import torch
+
+    threads = torch.get_num_threads(), numba.get_num_threads()
+    torch.set_num_threads(1)
+    numba.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads[0])
+    numba.set_num_threads(threads[1])

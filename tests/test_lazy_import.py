@@ -24,7 +24,7 @@ def test_help_loads_nothing_heavy_and_is_quick():
     code = """
 import sys
 from nagphormer.cli import main
-for command in ([], ["prepare"], ["info"], ["import"], ["demo"]):
+for command in ([], ["prepare"], ["info"], ["import"], ["demo"], ["train"], ["evaluate"], ["predict"]):
     sys.argv = ["nagphormer", *command, "--help"]
     try:
         main()
@@ -47,8 +47,9 @@ def test_every_public_name_resolves(name):
 
 
 def test_public_names_are_those_of_the_contract():
-    contract = """Graph TokenStore UserError from_dgl from_networkx from_pyg from_scipy hop_tokens laplacian_encoding
-    load_graph per_class_split random_split read_ogb read_tables synthetic_graph"""
+    contract = """Graph ModelConfig NAGphormer NodeClassifier TokenStore UserError from_dgl from_networkx from_pyg
+    from_scipy hop_tokens laplacian_encoding load_graph per_class_split random_split read_ogb read_tables
+    synthetic_graph"""
     assert set(contract.split()) <= set(nagphormer.__all__)
 
 

@@ -1,21 +1,18 @@
 """The command line: a thin map from commands to functions. Heavy modules are imported inside the commands."""
 
-import json as json_format
 import signal
 import sys
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from cyclopts import App, Parameter
 
-from nagphormer import __version__, progress
-from nagphormer.config import ImportConfig, TokenConfig
-from nagphormer.errors import UserError
+from nagphormer import __version__, console, progress
+from nagphormer.config import ImportConfig, TokenConfig, TrainConfig, field_help
+from nagphormer.console import describe_run, describe_store, result, say, say_next, table, timed
+from nagphormer.errors import UserError, nearest
 from nagphormer.files import check_writable, format_size
 
 app = App(
@@ -26,8 +23,22 @@ app = App(
     suppress_keyboard_interrupt=False,  # main() has a word to say about it
 )
 app.meta.suppress_keyboard_interrupt = False
-_as_json = False
-_quiet = False
+_after_interrupt = "nothing partial was left behind"
+
+
+def _optional_flags() -> Any:
+    """Flags for the fields of `TrainConfig`; one not given is None, so that the recipe's value stands."""
+    hints, help_of = get_type_hints(TrainConfig), field_help(TrainConfig)
+    flags = []
+    for field in fields(TrainConfig):
+        text = help_of[field.name] + ("" if field.default is None else f" [default: {field.default}]")
+        kind: Any = Annotated[hints[field.name] | None, Parameter(help=text, show_default=False)]
+        flags.append((field.name, kind, None))
+    home = {"__module__": __name__}  # without one of its own, Cyclopts takes the class for a built-in
+    return Parameter(name="*")(make_dataclass("TrainFlags", flags, frozen=True, kw_only=True, namespace=home))
+
+
+TrainFlags = _optional_flags()
 
 
 @app.meta.default
@@ -47,41 +58,59 @@ def launch(
         threads: processor threads to use; all by default.
         config: YAML file with the command's settings; flags win over it.
     """
-    global _as_json, _quiet
-    _as_json, _quiet = json, quiet
+    console.configure(quiet, json)
     progress.configure(quiet)
     if threads is not None:
         _limit_threads(threads)
     if config is not None:
-        app.config = _read_config(config)
+        app.config = _read_config(config, tokens)
     app(tokens)
 
 
 @app.command
 def demo(*, out: Path = Path("nagphormer-demo")) -> None:
-    """Prepare the bundled citation graph Cora: no file and no network needed.
+    """Train on the bundled citation graph Cora and compare with two plain models: no file and no network needed.
 
     Args:
         out: folder for what it writes.
     """
     from nagphormer.data.datasets import BUNDLED, load_graph
     from nagphormer.data.summary import summarize
+    from nagphormer.inference.predict import score
     from nagphormer.tokens.hop2token import hop_tokens
     from nagphormer.tokens.store import MANIFEST
+    from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
+    from nagphormer.training.run import train_model
+    from nagphormer.training.source import tokens_folder
 
-    with _timed("1. Load the bundled graph"):
+    with timed("1. Load the bundled graph"):
         graph = load_graph(BUNDLED / "cora.npz")
         facts = summarize(graph)
-    _say(
+    say(
         f"  Cora: {graph.num_nodes:,} papers, {graph.num_edges:,} citations, {graph.num_features:,} words, "
         f"{graph.num_classes} fields; {facts['homophily']:.0%} of citations stay within a field"
     )
-    tokens_path = out / "tokens"
+    config = TrainConfig()
+    tokens_path = tokens_folder(out / "run", graph, config)
     known = (tokens_path / MANIFEST).is_file()
-    with _timed("2. Structural encoding and hop tokens"):
-        store = hop_tokens(graph, hops=3, encoding_dim=3, out=tokens_path)
-    _report_store(store, reused=known)
-    _next("nagphormer import --edges YOUR-EDGES.csv --out my-graph")
+    with timed("2. Structural encoding and hop tokens"):
+        store = hop_tokens(graph, hops=config.hops, encoding_dim=config.encoding_dim, out=tokens_path)
+    say(f"  {describe_store(store, known)}")
+    with timed("3. Train NAGphormer"):
+        trained, source = train_model(graph, config, store, out / "run")
+    say(f"  {describe_run(trained)}")
+    with timed("4. Train an MLP on the words alone, without the graph"):
+        mlp = mlp_accuracy(graph, config)
+    with timed("5. Train logistic regression on the same tokens"):
+        logistic = logistic_accuracy(graph, trained.config, source)
+    accuracy = score(trained, source, graph, "test", "accuracy")
+    result(
+        {"run": str(out / "run"), "test_accuracy": accuracy, "mlp": mlp, "logistic_regression": logistic},
+        f"test accuracy: NAGphormer {accuracy:.1%}, logistic regression on the tokens {logistic:.1%}, "
+        f"MLP without the graph {mlp:.1%}\nwrote {out / 'run'}: weights, settings, metrics",
+    )
+    say_next(f"nagphormer predict {out / 'run'} cora --out predictions.csv")
+    say_next("nagphormer import --edges YOUR-EDGES.csv --nodes YOUR-NODES.csv --out my-graph")
 
 
 @app.command(name="import")
@@ -92,7 +121,7 @@ def import_graph(config: ImportConfig) -> None:
     if len(given) != 1:
         raise UserError(f"give exactly one of --edges, --ogb and --grand-plus, not {' and '.join(given) or 'none'}")
     graph = _read_source(config)
-    _result(
+    result(
         {
             "path": str(config.out),
             "nodes": graph.num_nodes,
@@ -104,8 +133,8 @@ def import_graph(config: ImportConfig) -> None:
         f"{graph.num_classes} classes",
     )
     if config.nodes is not None and graph.labels is None:
-        _say(f"note: {config.nodes} has no column {config.label!r}, so no node has a class")
-    _next(f"nagphormer info {config.out} --hops 3")
+        say(f"note: {config.nodes} has no column {config.label!r}, so no node has a class")
+    say_next(f"nagphormer info {config.out} --hops 3")
 
 
 @app.command
@@ -137,7 +166,7 @@ def info(
         facts = {"tokens_of_nodes": nodes, "columns": width, "dtype": store.dtype}
         facts |= {key: store.manifest[key] for key in ("hops", "encoding_dim", "feature_scaling", "graph")}
         facts |= {"checksums": "match"} if verify else {}
-        _result(facts, _table(facts))
+        result(facts, table(facts))
         return
     from nagphormer.data.datasets import load_graph
     from nagphormer.data.folder import verify_graph
@@ -149,7 +178,7 @@ def info(
     facts = summarize(loaded) | ({"checksums": "match"} if verify else {})
     if hops is not None:
         facts |= _cost(loaded, hops, encoding_dim)
-    _result(facts, _table(facts))
+    result(facts, table(facts))
 
 
 @app.command
@@ -176,10 +205,126 @@ def prepare(
     known = (out / MANIFEST).is_file()
     loaded = load_graph(graph, allow_pickle=allow_pickle)
     if not loaded.num_features:
-        _say("note: the graph has no features; log(1 + degree) stands for them")
+        say("note: the graph has no features; log(1 + degree) stands for them")
     store = hop_tokens(loaded, out=out, **asdict(config))
     _report_store(store, reused=known)
-    _next(f"nagphormer info {out} --verify")
+    say_next(f"nagphormer train {graph} --tokens {out} --out my-run")
+
+
+@app.command
+def train(
+    graph: str,
+    /,
+    settings: TrainFlags = TrainFlags(),  # type: ignore[valid-type]  # noqa: B008 (it is frozen)
+    *,
+    out: Path,
+    tokens: Path | None = None,
+    recipe: str | None = None,
+    resume: bool = False,
+    tensorboard: bool = False,
+    allow_pickle: bool = False,
+) -> None:
+    """Train on a graph and write a run folder: weights, settings, metrics, predictions.
+
+    Args:
+        graph: a graph folder, an .npz file or a data set's name.
+        settings: how to train.
+        out: folder for the run.
+        tokens: the graph's token store; by default it is made beside the run where it is needed, and used again.
+        recipe: a recipe's name (paper), which picks the data set's settings by the graph's name, or a YAML file.
+        resume: go on with the run in that folder where it was stopped; start it if there is none.
+        tensorboard: also write events for TensorBoard into the run folder (extra `tensorboard`).
+        allow_pickle: let a data set's download be read from pickles, which can run any code.
+    """
+    global _after_interrupt
+    from nagphormer.data.datasets import load_graph
+    from nagphormer.inference.predict import write_predictions
+    from nagphormer.recipes import resolve
+    from nagphormer.tokens.store import TokenStore
+    from nagphormer.training.run import check_vacant_run, train_model
+    from nagphormer.training.task import with_splits
+
+    if not resume:
+        check_vacant_run(out)
+    given = asdict(settings)
+    store = None if tokens is None else TokenStore.open(tokens)
+    loaded = load_graph(graph, seed=given["seed"] or 0, allow_pickle=allow_pickle)
+    config = resolve(recipe, loaded.name, given, store)
+    if config.seed != (given["seed"] or 0):  # the recipe's
+        loaded = load_graph(graph, seed=config.seed, allow_pickle=allow_pickle)
+    loaded = with_splits(loaded, config.seed)
+    _after_interrupt = f"run it again with --resume to go on: what was learned so far is in {out}"
+    with timed(f"training on {', '.join(f'{len(nodes):,} {split}' for split, nodes in loaded.splits.items())} nodes"):
+        trained, source = train_model(loaded, config, store, out, tensorboard)
+    if not trained.diverged:
+        write_predictions(trained, source, loaded, out / "predictions.parquet")
+    facts = {"path": str(out), **trained.outcome}
+    result(facts, f"wrote {out}: {describe_run(trained)}")
+    if trained.diverged:
+        raise UserError(trained.diverged)
+    say_next(f"nagphormer evaluate {out} {graph} --split test")
+
+
+@app.command
+def evaluate(
+    run: Path,
+    graph: str,
+    /,
+    *,
+    split: str = "test",
+    tokens: Path | None = None,
+    device: str | None = None,
+    allow_pickle: bool = False,
+) -> None:
+    """Measure a trained model on one of a graph's splits.
+
+    Args:
+        run: the run folder.
+        graph: a graph folder, an .npz file or a data set's name.
+        split: train, val or test.
+        tokens: the graph's token store; by default the one beside the run, or made there.
+        device: cpu or cuda; by default a GPU where there is one.
+        allow_pickle: let a data set's download be read from pickles, which can run any code.
+    """
+    from nagphormer.inference.predict import check_question, scores
+
+    trained, loaded = _open_run(run, graph, allow_pickle)
+    check_question(trained, loaded, split)
+    source = _open_tokens(trained, loaded, run, tokens, device)
+    facts = scores(trained, source, loaded, split)
+    result(facts, table({name: None if value is None else f"{value:.4f}" for name, value in facts.items()}))
+    say_next(f"nagphormer predict {run} {graph} --out predictions.parquet")
+
+
+@app.command
+def predict(
+    run: Path,
+    graph: str,
+    /,
+    *,
+    out: Path,
+    tokens: Path | None = None,
+    device: str | None = None,
+    allow_pickle: bool = False,
+) -> None:
+    """Write the class of every node, with probabilities.
+
+    Args:
+        run: the run folder.
+        graph: a graph folder, an .npz file or a data set's name.
+        out: file to write, .parquet or .csv.
+        tokens: the graph's token store; by default the one beside the run, or made there.
+        device: cpu or cuda; by default a GPU where there is one.
+        allow_pickle: let a data set's download be read from pickles, which can run any code.
+    """
+    from nagphormer.inference.predict import check_table_path, write_predictions
+
+    check_table_path(out)
+    trained, loaded = _open_run(run, graph, allow_pickle)
+    source = _open_tokens(trained, loaded, run, tokens, device)
+    write_predictions(trained, source, loaded, out)
+    facts = {"path": str(out), "nodes": loaded.num_nodes, "classes": trained.classes.num_classes}
+    result(facts, f"wrote {out}: {loaded.num_nodes:,} nodes, {trained.classes.num_classes} classes")
 
 
 def main() -> None:
@@ -192,13 +337,13 @@ def main() -> None:
         print(f"nagphormer: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("nagphormer: interrupted; nothing partial was left behind", file=sys.stderr)
+        print(f"nagphormer: interrupted; {_after_interrupt}", file=sys.stderr)
         sys.exit(130)
 
 
 def _terminate(number: int, frame: Any) -> None:
     """End as after an interrupt, so that partial files are removed."""
-    print("nagphormer: terminated; nothing partial is left behind", file=sys.stderr)
+    print(f"nagphormer: terminated; {_after_interrupt}", file=sys.stderr)
     sys.exit(128 + number)
 
 
@@ -238,16 +383,30 @@ def _cost(graph: Any, hops: int, encoding_dim: int) -> dict[str, Any]:
     }
 
 
+def _open_run(run: Path, graph: str, allow_pickle: bool) -> Any:
+    """The trained model, and the graph with the split of its seed."""
+    from nagphormer.data.datasets import load_graph
+    from nagphormer.training.run import load_run
+
+    trained = load_run(run)
+    return trained, load_graph(graph, seed=trained.config.seed, allow_pickle=allow_pickle)
+
+
+def _open_tokens(trained: Any, graph: Any, run: Path, tokens: Path | None, device: str | None) -> Any:
+    from nagphormer.inference.predict import open_source
+    from nagphormer.tokens.store import TokenStore
+
+    return open_source(trained, graph, device, None if tokens is None else TokenStore.open(tokens), run)
+
+
 def _report_store(store: Any, reused: bool) -> None:
-    nodes, tokens, width = store.shape
     size = sum(block["bytes"] for block in store.manifest["blocks"])
     residuals = store.manifest["encoding"].get("residuals")
     if residuals:
-        _say(f"  {len(residuals)} eigenvectors, largest residual {max(residuals):.1e}")
-    _result(
+        say(f"  {len(residuals)} eigenvectors, largest residual {max(residuals):.1e}")
+    result(
         {"path": str(store.path), "shape": list(store.shape), "dtype": store.dtype, "bytes": size, "reused": reused},
-        f"{'reused' if reused else 'wrote'} {store.path}: {nodes:,} nodes × {tokens} tokens × {width:,} columns, "
-        f"{store.dtype}, {format_size(size)}",
+        describe_store(store, reused),
     )
 
 
@@ -263,7 +422,7 @@ def _limit_threads(threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)  # read by torch when it loads
 
 
-def _read_config(path: Path) -> Any:
+def _read_config(path: Path, tokens: tuple[str, ...]) -> Any:
     import yaml
     from cyclopts.config import Yaml
 
@@ -272,40 +431,14 @@ def _read_config(path: Path) -> Any:
     except OSError as error:
         raise UserError(f"cannot read the configuration {path}: {error.strerror}") from error
     except yaml.YAMLError as error:
-        raise UserError(f"the configuration {path} is not YAML: {error}") from error
+        raise UserError(f"the configuration {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict):
         raise UserError(f"the configuration {path} must hold lines such as 'hops: 3'")
+    command = next((token for token in tokens if token in app), None)
+    if command is not None:
+        arguments = app[command].assemble_argument_collection()
+        known = sorted({name.lstrip("-").replace("-", "_") for argument in arguments for name in argument.names})
+        for key in settings:
+            if str(key).replace("-", "_") not in known:
+                raise UserError(f"{path} has an unknown setting {key!r}.{nearest(str(key), known)}")
     return Yaml(path, use_commands_as_keys=False)
-
-
-@contextmanager
-def _timed(text: str) -> Iterator[None]:
-    _say(text)
-    start = time.perf_counter()
-    yield
-    _say(f"  done in {time.perf_counter() - start:.1f} s")
-
-
-def _say(text: str) -> None:
-    """A line for people; not part of a command's result."""
-    if not _quiet:
-        print(text, file=sys.stderr)
-
-
-def _next(command: str) -> None:
-    _say(f"next: {command}")
-
-
-def _result(facts: dict[str, Any], text: str) -> None:
-    print(json_format.dumps(facts, ensure_ascii=False) if _as_json else text)
-
-
-def _table(facts: dict[str, Any]) -> str:
-    rows = []
-    for key, value in facts.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{name} {count:,}" for name, count in value.items()) or None
-        elif isinstance(value, int) and not isinstance(value, bool):
-            value = f"{value:,}"
-        rows.append(f"{key.replace('_', ' '):<20} {'–' if value is None else value}")
-    return "\n".join(rows)

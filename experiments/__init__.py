@@ -1,0 +1,1 @@
+"""The paper's experiments, outside the package."""

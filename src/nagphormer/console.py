@@ -1,0 +1,79 @@
+"""What commands print: results on stdout, as text or JSON, and words for people on stderr."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nagphormer.files import format_size
+
+_as_json = False
+_quiet = False
+
+
+def configure(quiet: bool, as_json: bool) -> None:
+    """What `--quiet` and `--json` ask for."""
+    global _as_json, _quiet
+    _as_json, _quiet = as_json, quiet
+
+
+def say(text: str) -> None:
+    """A line for people; not part of a command's result."""
+    if not _quiet:
+        print(text, file=sys.stderr)
+
+
+def say_next(command: str) -> None:
+    """The command to run next."""
+    say(f"next: {command}")
+
+
+def result(facts: dict[str, Any], text: str) -> None:
+    """A command's result."""
+    print(json.dumps(facts, ensure_ascii=False) if _as_json else text)
+
+
+def table(facts: dict[str, Any]) -> str:
+    """Facts as lines of name and value."""
+    rows = []
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{name} {count:,}" for name, count in value.items()) or None
+        elif isinstance(value, int) and not isinstance(value, bool):
+            value = f"{value:,}"
+        rows.append(f"{key.replace('_', ' '):<20} {'–' if value is None else value}")
+    return "\n".join(rows)
+
+
+@contextmanager
+def timed(text: str) -> Iterator[None]:
+    """Say what begins, and how long it took."""
+    say(text)
+    start = time.perf_counter()
+    yield
+    say(f"  done in {time.perf_counter() - start:.1f} s")
+
+
+def describe_run(trained: Any) -> str:
+    """How training ended, in a line."""
+    outcome = trained.outcome
+    if not outcome["best_epoch"]:
+        return "no epoch was finished"
+    metric = "micro-F1" if trained.classes.multi_label else "accuracy"
+    way = "features projected first" if trained.config.project_first == "always" else "stored tokens"
+    return (
+        f"best of {outcome['epochs']} epochs is {outcome['best_epoch']}, validation {metric} "
+        f"{outcome['best_metric']:.4f}; {trained.num_parameters:,} parameters, {trained.config.precision}, {way}"
+    )
+
+
+def describe_store(store: Any, reused: bool) -> str:
+    """A token store and its size, in a line."""
+    nodes, tokens, width = store.shape
+    size = sum(block["bytes"] for block in store.manifest["blocks"])
+    return (
+        f"{'reused' if reused else 'wrote'} {store.path}: {nodes:,} nodes × {tokens} tokens × {width:,} columns, "
+        f"{store.dtype}, {format_size(size)}"
+    )

@@ -1,0 +1,236 @@
+"""Outputs of a trained network for some or all nodes, block by block.
+
+Shapes: n nodes asked for, B nodes in a block, K hops, D model width, C classes
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from nagphormer.data.graph import SPLITS, Graph
+from nagphormer.errors import UserError
+from nagphormer.files import new_file
+from nagphormer.progress import stage
+from nagphormer.tokens.propagate import resolve_device
+from nagphormer.tokens.store import TokenStore
+from nagphormer.training.batches import TokenSource, rows_at_once
+from nagphormer.training.loop import autocast, memory_explained
+from nagphormer.training.metrics import METRICS, check_metric, decide
+from nagphormer.training.run import Trained
+from nagphormer.training.source import token_source, tokens_folder
+
+
+def check_fits(trained: Trained, graph: Graph) -> None:
+    """Refuse a graph of another width; warn where its encoding means something else than in training."""
+    width = max(graph.num_features, 1)
+    expected = trained.model.config.input_dim - trained.config.encoding_dim
+    if width != expected:
+        raise UserError(f"the model was trained on {expected:,} features, but this graph has {width:,}")
+    if trained.config.encoding_dim and graph.fingerprint != trained.graph["fingerprint"]:
+        warnings.warn(
+            "this is not the graph the model was trained on: its Laplacian eigenvectors do not correspond to those of "
+            "training, so predictions may be poor; train with encoding_dim=0 for a model that can move",
+            stacklevel=3,
+        )
+
+
+def split_nodes(trained: Trained, graph: Graph, split: str) -> np.ndarray:
+    """Nodes of a split: the graph's own; of the graph of training, those that training drew."""
+    splits = graph.splits
+    if not splits and graph.fingerprint == trained.graph["fingerprint"]:
+        splits = trained.splits
+    if split not in SPLITS:
+        raise UserError(f"unknown split {split!r}: use train, val or test")
+    if len(splits.get(split, ())) == 0:
+        raise UserError(f"the split {split!r} is empty: give the graph one with graph.with_splits({split}=…)")
+    return splits[split]
+
+
+def positions(graph: Graph, nodes: Any, node_ids: Any) -> np.ndarray:
+    """Node positions from positions, a slice, a mask, or the user's own ids; all without any."""
+    if node_ids is not None:
+        if nodes is not None:
+            raise UserError("give nodes (positions) or node_ids (your own ids), not both")
+        return _find(graph, node_ids)
+    if nodes is None:
+        return np.arange(graph.num_nodes)
+    if isinstance(nodes, slice):
+        return np.arange(graph.num_nodes)[nodes]
+    found = np.atleast_1d(np.asarray(nodes))
+    if found.dtype == bool:
+        if found.shape != (graph.num_nodes,):
+            raise UserError(f"the mask of nodes has shape {found.shape}, not ({graph.num_nodes},)")
+        return np.flatnonzero(found)
+    if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
+        raise UserError("nodes must be positions, a slice or a mask; your own ids go into node_ids=")
+    outside = found[(found < 0) | (found >= graph.num_nodes)]
+    if len(outside):
+        raise UserError(f"there is no node {outside[0]}: positions are 0 to {graph.num_nodes - 1:,}")
+    return found.astype(np.int64)
+
+
+def _find(graph: Graph, node_ids: Any) -> np.ndarray:
+    """Positions of the user's ids."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = pa.array(np.arange(graph.num_nodes)) if graph.ids is None else graph.ids
+    wanted = pa.array(np.atleast_1d(np.asarray(node_ids)).tolist())
+    try:
+        place = pc.index_in(wanted.cast(ids.type), value_set=ids)
+    except pa.ArrowException as error:
+        raise UserError(f"node_ids are {wanted.type}, but the graph's ids are {ids.type}") from error
+    if place.null_count:
+        missing = wanted.filter(pc.is_null(place))
+        raise UserError(
+            f"the graph has no node with id {missing[0].as_py()!r} ({len(missing):,} of the ids are unknown)"
+        )
+    return place.to_numpy().astype(np.int64)
+
+
+def open_source(
+    trained: Trained, graph: Graph, device: str | None, store: TokenStore | None = None, run: Path | None = None
+) -> TokenSource:
+    """A graph's tokens as the model wants them; kept beside the run where they must be stored."""
+    check_fits(trained, graph)
+    config = trained.config
+    if config.project_first == "always" and not sp.issparse(graph.features):
+        config = replace(config, project_first="never")
+    out = None if run is None else tokens_folder(run, graph, config)
+    with memory_explained(config):
+        return token_source(graph, config, resolve_device(device), store, out)
+
+
+def check_question(trained: Trained, graph: Graph, split: str, metric: str = "accuracy") -> None:
+    """Refuse an unknown metric, an empty split or labels never seen, before any work."""
+    check_metric(metric)
+    trained.classes.targets(graph, split_nodes(trained, graph, split))
+
+
+def score(trained: Trained, source: TokenSource, graph: Graph, split: str, metric: str) -> float:
+    """One metric on a split of a graph."""
+    return METRICS[metric](*_judged(trained, source, graph, split))
+
+
+def scores(trained: Trained, source: TokenSource, graph: Graph, split: str) -> dict[str, float | None]:
+    """Every metric on a split of a graph; None for one that the split does not allow."""
+    target, probability = _judged(trained, source, graph, split)
+    found: dict[str, float | None] = {}
+    for name, metric in METRICS.items():
+        try:
+            found[name] = metric(target, probability)
+        except UserError:
+            found[name] = None
+    return found
+
+
+def _judged(trained: Trained, source: TokenSource, graph: Graph, split: str) -> tuple[np.ndarray, np.ndarray]:
+    nodes = split_nodes(trained, graph, split)
+    target = trained.classes.targets(graph, nodes)
+    return target, probabilities(trained, source, nodes)
+
+
+def probabilities(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
+    """Probability of every class, (n, C) float32; for multi-label tasks of each label on its own."""
+    return _collect(trained, source, nodes, lambda encoded: _probability(trained, encoded))
+
+
+def embeddings(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
+    """Node representations, Z_out of the paper's Eq. 12, (n, D) float32."""
+    return _collect(trained, source, nodes, trained.model.readout)
+
+
+def hop_attention(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
+    """The readout's weights of hops 1 … K, (n, K) float32."""
+    return _collect(trained, source, nodes, trained.model.hop_attention)
+
+
+def write_predictions(trained: Trained, source: TokenSource, graph: Graph, path: str | os.PathLike[str]) -> None:
+    """Write `node_id, prediction, probability, p_<class>…` of every node, as Parquet or CSV by the path's ending."""
+    import pyarrow as pa
+
+    target = Path(path)
+    ids = pa.array(np.arange(graph.num_nodes)) if graph.ids is None else graph.ids
+    nodes = np.arange(graph.num_nodes)
+    writer: Any = None
+    with new_file(target) as staging:
+        try:
+            start = 0
+            for block in _blocks(trained, source, nodes, lambda encoded: _probability(trained, encoded)):
+                table = _table(trained, ids.slice(start, len(block)), block)
+                writer = writer or _writer(target, staging, table.schema)
+                writer.write_table(table)
+                start += len(block)
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+def check_table_path(path: str | os.PathLike[str]) -> None:
+    """Refuse an ending that is neither .parquet nor .csv."""
+    if Path(path).suffix not in (".parquet", ".csv"):
+        raise UserError(f"{path} should end in .parquet or .csv, so that its format is known")
+
+
+def _writer(target: Path, staging: Path, schema: Any) -> Any:
+    if target.suffix == ".csv":
+        import pyarrow.csv
+
+        return pyarrow.csv.CSVWriter(str(staging), schema)
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetWriter(str(staging), schema)
+
+
+def _table(trained: Trained, ids: Any, probability: np.ndarray) -> Any:
+    """A block of the predictions' table; several labels of a node are joined by a bar."""
+    import pyarrow as pa
+
+    names = trained.classes.values
+    decided = decide(probability, trained.classes.multi_label)
+    if trained.classes.multi_label:
+        prediction = pa.array(["|".join(map(str, names[row > 0])) for row in decided], pa.string())
+    else:
+        prediction = pa.array(names[decided])
+    columns = {"node_id": ids, "prediction": prediction, "probability": pa.array(probability.max(axis=1))}
+    columns |= {f"p_{name}": pa.array(np.ascontiguousarray(probability[:, i])) for i, name in enumerate(names)}
+    return pa.table(columns)
+
+
+def _probability(trained: Trained, encoded: torch.Tensor) -> torch.Tensor:
+    logits = trained.model.head(trained.model.readout(encoded)).float()
+    return logits.sigmoid() if trained.classes.multi_label else logits.softmax(dim=1)
+
+
+Output = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _collect(trained: Trained, source: TokenSource, nodes: np.ndarray, output: Output) -> np.ndarray:
+    parts = list(_blocks(trained, source, nodes, output))
+    if parts:
+        return np.concatenate(parts)
+    with torch.no_grad():  # for the width of no rows
+        encoded = torch.zeros(0, source.hops + 1, trained.config.hidden_dim, device=source.device)
+        return output(encoded).cpu().numpy()
+
+
+def _blocks(trained: Trained, source: TokenSource, nodes: np.ndarray, output: Output) -> Iterator[np.ndarray]:
+    """What `output` makes of the encoded tokens, (B, K+1, D), of each block of nodes."""
+    model = trained.model.to(source.device).eval()
+    wanted = torch.from_numpy(np.array(nodes, np.int64)).to(source.device)
+    blocks = wanted.split(rows_at_once(source, trained.config.hidden_dim)) if len(wanted) else ()
+    with stage(f"predicting {len(nodes):,} nodes", total=len(blocks)) as advance, memory_explained(trained.config):
+        hidden = source.embed(model.embed, blocks)
+        for _ in blocks:
+            # the modes are entered for each block, since the caller runs between them
+            with torch.no_grad(), autocast(source.device, trained.config.precision):
+                result = output(model.encode(next(hidden))).float()
+            yield result.cpu().numpy()
+            advance(1)

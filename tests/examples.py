@@ -1,0 +1,53 @@
+"""A small graph with names of its own, and settings that train on it in a moment."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from nagphormer import from_scipy, random_split, synthetic_graph
+
+NAMES = ("ash", "birch", "cedar", "date")
+SETTINGS = {
+    "hidden_dim": 16,
+    "num_layers": 1,
+    "num_heads": 2,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "feature_dropout": 0.0,
+    "hops": 2,
+    "encoding_dim": 0,
+    "lr": 0.01,
+    "final_lr": 0.01,
+    "warmup_updates": 2,
+    "decay_updates": 100,
+    "weight_decay": 0.01,
+    "batch_size": 50,
+    "epochs": 4,
+    "patience": 50,
+    "precision": "fp32",
+    "device": "cpu",
+    "seed": 0,
+}
+"""All that matters, so that no test depends on a default."""
+
+
+def named_graph(seed=0, num_classes=3, num_features=8, sparse=False, split=True, name="small"):
+    """120 nodes `node-0`, `node-1` … of the classes ash, birch, cedar …, split 60/20/20 unless told otherwise."""
+    drawn = synthetic_graph(120, 360, num_features, num_classes, seed=seed)
+    graph = from_scipy(
+        drawn.adjacency(),
+        sp.csr_array(np.maximum(drawn.features, 0)) if sparse else drawn.features,
+        drawn.labels,
+        node_ids=[f"node-{number}" for number in range(drawn.num_nodes)],
+        class_names=NAMES[:num_classes],
+        name=name,
+    )
+    return random_split(graph) if split else graph
+
+
+def multi_label_graph():
+    """The same nodes, each with any of three labels."""
+    graph = named_graph()
+    labels = np.stack([graph.labels == 0, graph.labels != 1, graph.degrees > 5], axis=1)
+    return random_split(
+        from_scipy(graph.adjacency(), graph.features, labels, node_ids=graph.ids, class_names=graph.class_names)
+    )

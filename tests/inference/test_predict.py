@@ -1,0 +1,307 @@
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import scipy.sparse as sp
+import torch
+from examples import SETTINGS, multi_label_graph, named_graph
+
+from nagphormer import TrainConfig, UserError, from_scipy
+from nagphormer.inference import predict
+from nagphormer.training.metrics import METRICS
+from nagphormer.training.run import train_model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+GRAPH = named_graph()
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A trained model and its tokens."""
+    return train_model(GRAPH, TrainConfig(**SETTINGS))
+
+
+def with_ids(ids):
+    return from_scipy(sp.coo_array((3, 3)), node_ids=ids)
+
+
+def read(path):
+    reader = pyarrow.parquet.read_table if path.suffix == ".parquet" else pyarrow.csv.read_csv
+    return reader(path)
+
+
+# which nodes
+
+
+def test_all_nodes_unless_told_otherwise():
+    assert predict.positions(GRAPH, None, None).tolist() == list(range(120))
+
+
+MASK = np.arange(120) % 40 == 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([5, 3, 5], [5, 3, 5]),
+        ((1, 2), [1, 2]),
+        (range(2, 4), [2, 3]),
+        (np.array([7], np.uint8), [7]),
+        (np.int64(4), [4]),
+        (torch.tensor([8, 9]), [8, 9]),
+        (slice(0, 6, 2), [0, 2, 4]),
+        (slice(-2, None), [118, 119]),
+        (MASK, [1, 41, 81]),
+        (MASK.tolist(), [1, 41, 81]),
+        ([], []),
+        (np.zeros(120, bool), []),
+        (119, [119]),
+    ],
+)
+def test_nodes_are_positions_a_slice_or_a_mask(nodes, expected):
+    found = predict.positions(GRAPH, nodes, None)
+    assert found.tolist() == expected
+    assert found.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([0, 120], "there is no node 120: positions are 0 to 119"),
+        ([-1], "there is no node -1"),
+        (np.ones(3, bool), r"mask of nodes has shape \(3,\), not \(120,\)"),
+        (["node-0"], "your own ids go into node_ids="),
+        ("node-0", "your own ids go into node_ids="),
+        ([1.0], "nodes must be positions"),
+        ([[1, 2]], "nodes must be positions"),
+        ({1, 2}, "nodes must be positions"),
+    ],
+)
+def test_nodes_that_are_none_are_refused(nodes, message):
+    with pytest.raises(UserError, match=message):
+        predict.positions(GRAPH, nodes, None)
+
+
+@pytest.mark.parametrize(
+    ("ids", "wanted", "expected"),
+    [
+        (["b", "a", "c"], ["c", "b", "c"], [2, 0, 2]),
+        (["b", "a", "c"], "a", [1]),
+        (["b", "a", "c"], np.array(["a"], object), [1]),
+        (["1", "0", "2"], ["1"], [0]),
+        ([30, 10, 20], [10, 30], [1, 0]),
+        ([30, 10, 20], np.array([20], np.int32), [2]),
+        ([30, 10, 20], 20, [2]),
+        ([2**40, 10, 20], [2**40], [0]),
+        ([30, 10, 20], [], []),
+        (["b", "a", "c"], [], []),
+        (None, [2, 0], [2, 0]),
+    ],
+)
+def test_node_ids_are_the_users_own(ids, wanted, expected):
+    found = predict.positions(with_ids(ids), None, wanted)
+    assert found.tolist() == expected
+    assert found.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("ids", "wanted", "message"),
+    [
+        (["b", "a", "c"], ["a", "x", "y"], r"no node with id 'x' \(2 of the ids are unknown\)"),
+        ([30, 10, 20], [10, 0], r"no node with id 0 \(1 of the ids"),
+        ([30, 10, 20], ["ten"], "node_ids are string, but the graph's ids are int64"),
+        ([30, 10, 20], [1.5], "node_ids are double, but the graph's ids are int64"),
+        (None, [3], "no node with id 3"),
+    ],
+)
+def test_unknown_node_ids_are_refused(ids, wanted, message):
+    with pytest.raises(UserError, match=message):
+        predict.positions(with_ids(ids), None, wanted)
+
+
+@pytest.mark.parametrize("wanted", [[[10, 20]], {10, 20}], ids=["nested", "set"])
+def test_node_ids_of_a_wrong_shape_are_refused(wanted):
+    with pytest.raises(UserError):
+        predict.positions(with_ids([30, 10, 20]), None, wanted)
+
+
+def test_positions_and_ids_together_are_refused():
+    with pytest.raises(UserError, match=r"give nodes \(positions\) or node_ids \(your own ids\), not both"):
+        predict.positions(GRAPH, [0], ["node-0"])
+
+
+# which graph
+
+
+def test_a_graph_of_another_width_is_refused(model):
+    trained, _ = model
+    with pytest.raises(UserError, match="trained on 8 features, but this graph has 7"):
+        predict.check_fits(trained, named_graph(num_features=7))
+
+
+def test_another_graph_is_warned_about_only_with_an_encoding(model):
+    trained, _ = model
+    other = named_graph(seed=1)
+    encoded, _ = train_model(GRAPH, TrainConfig(**SETTINGS | {"encoding_dim": 2, "epochs": 1}))
+    with warnings.catch_warnings(action="error"):
+        predict.check_fits(trained, other)
+        predict.check_fits(encoded, GRAPH)
+    with pytest.warns(UserWarning, match="its Laplacian eigenvectors do not correspond"):
+        predict.check_fits(encoded, other)
+
+
+def test_splits_are_the_graphs_own_before_those_of_training(model):
+    trained, _ = model
+    assert predict.split_nodes(trained, GRAPH.with_splits(test=[4, 2]), "test").tolist() == [2, 4]
+    bare = GRAPH.with_splits()
+    assert np.array_equal(predict.split_nodes(trained, bare, "test"), GRAPH.splits["test"])
+    with pytest.raises(UserError, match=r"the split 'test' is empty: .* graph.with_splits\(test="):
+        predict.split_nodes(trained, named_graph(seed=1, split=False), "test")
+    with pytest.raises(UserError, match="unknown split 'tests': use train, val or test"):
+        predict.split_nodes(trained, GRAPH, "tests")
+
+
+def test_a_model_trained_on_sparse_features_reads_dense_ones_too():
+    sparse = named_graph(sparse=True)
+    trained, source = train_model(sparse, TrainConfig(**SETTINGS | {"project_first": "always"}))
+    assert source.projects_first
+    dense = replace(sparse, features=sparse.features.toarray())
+    stored = predict.open_source(trained, dense, "cpu")
+    assert not stored.projects_first
+    nodes = np.arange(120)
+    projected = predict.probabilities(trained, source, nodes)
+    np.testing.assert_allclose(predict.probabilities(trained, stored, nodes), projected, atol=2e-3)  # float16 tokens
+
+
+# outputs
+
+
+def test_blocks_of_any_size_give_the_same(model, monkeypatch):
+    nodes = np.arange(119, -1, -1)
+    outputs = (predict.probabilities, predict.embeddings, predict.hop_attention)
+    whole = [output(*model, nodes) for output in outputs]
+    monkeypatch.setattr(predict, "rows_at_once", lambda *_: 7)
+    for output, expected in zip(outputs, whole, strict=True):
+        np.testing.assert_allclose(output(*model, nodes), expected, rtol=1e-5)
+
+
+def test_one_node_alone_gives_what_it_gives_among_others(model):
+    together = predict.probabilities(*model, np.arange(120))
+    np.testing.assert_allclose(predict.probabilities(*model, np.array([60])), together[60:61], rtol=1e-5)
+
+
+def test_a_slice_may_run_backwards(model):
+    nodes = predict.positions(GRAPH, slice(5, None, -1), None)
+    assert predict.probabilities(*model, nodes).shape == (6, 3)
+
+
+def test_predicting_leaves_no_gradient_and_no_training_mode(model):
+    trained, source = model
+    trained.model.train()
+    one, other = (predict.probabilities(trained, source, np.arange(120)) for _ in range(2))
+    assert np.array_equal(one, other)  # dropout is off
+    assert not trained.model.training
+    assert all(weight.grad is None or not weight.grad.requires_grad for weight in trained.model.parameters())
+
+
+def test_scores_are_all_the_metrics_of_a_split(model):
+    found = predict.scores(*model, GRAPH, "val")
+    assert found == {metric: predict.score(*model, GRAPH, "val", metric) for metric in METRICS}
+
+
+def test_a_class_that_was_never_seen_cannot_be_scored(model):
+    with pytest.raises(UserError, match="class 'date', which the model has never seen: it knows ash, birch, cedar"):
+        predict.scores(*model, replace(GRAPH, class_names=("ash", "birch", "date")), "test")
+
+
+def test_unlabeled_nodes_cannot_be_scored(model):
+    labels = GRAPH.labels.copy()
+    labels[GRAPH.splits["test"][:2]] = -1
+    with pytest.raises(UserError, match="2 of the nodes have no label"):
+        predict.scores(*model, replace(GRAPH, labels=labels), "test")
+
+
+def test_a_split_of_one_class_has_an_accuracy(model):
+    alike = np.flatnonzero(GRAPH.labels == 0)
+    assert 0 <= predict.scores(*model, GRAPH.with_splits(test=alike), "test")["accuracy"] <= 1
+
+
+# the table of predictions
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_the_table_has_a_row_for_every_node_with_its_id_and_names(ending, model, tmp_path):
+    path = tmp_path / f"found.{ending}"
+    predict.write_predictions(*model, GRAPH, path)
+    table = read(path)
+    probability = predict.probabilities(*model, np.arange(120))
+    assert table.column_names == ["node_id", "prediction", "probability", "p_ash", "p_birch", "p_cedar"]
+    assert table["node_id"].to_pylist() == GRAPH.node_ids.tolist()
+    assert table["prediction"].to_pylist() == np.array(GRAPH.class_names)[probability.argmax(axis=1)].tolist()
+    np.testing.assert_allclose(table["probability"], probability.max(axis=1), rtol=1e-6)
+    for column, name in enumerate(GRAPH.class_names):
+        np.testing.assert_allclose(table[f"p_{name}"], probability[:, column], rtol=1e-6)
+
+
+def test_a_table_written_in_many_blocks_is_the_same(model, tmp_path, monkeypatch):
+    predict.write_predictions(*model, GRAPH, tmp_path / "one.parquet")
+    monkeypatch.setattr(predict, "rows_at_once", lambda *_: 7)
+    predict.write_predictions(*model, GRAPH, tmp_path / "many.parquet")
+    one, many = (read(tmp_path / f"{name}.parquet") for name in ("one", "many"))
+    assert many.drop("probability").schema == one.drop("probability").schema
+    assert many["node_id"].to_pylist() == one["node_id"].to_pylist()
+    np.testing.assert_allclose(many["p_ash"], one["p_ash"], rtol=1e-5)
+
+
+def test_without_names_the_table_has_numbers(tmp_path):
+    plain = replace(GRAPH, ids=None, class_names=None)
+    predict.write_predictions(*train_model(plain, TrainConfig(**SETTINGS)), plain, tmp_path / "found.csv")
+    table = read(tmp_path / "found.csv")
+    assert table.column_names == ["node_id", "prediction", "probability", "p_0", "p_1", "p_2"]
+    assert table["node_id"].to_pylist() == list(range(120))
+    assert set(table["prediction"].to_pylist()) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_several_labels_of_a_node_are_joined_by_a_bar(ending, tmp_path):
+    graph = multi_label_graph()
+    trained, source = train_model(graph, TrainConfig(**SETTINGS | {"epochs": 20}))
+    path = tmp_path / f"found.{ending}"
+    predict.write_predictions(trained, source, graph, path)
+    table = read(path)
+    assert table.column_names == ["node_id", "prediction", "probability", "p_ash", "p_birch", "p_cedar"]
+    probability = predict.probabilities(trained, source, np.arange(120))
+    names = np.array(graph.class_names)
+    assert table["prediction"].to_pylist() == ["|".join(names[row > 0.5]) for row in probability]
+    assert any("|" in text for text in table["prediction"].to_pylist())
+
+
+def test_an_older_table_is_replaced_whole_or_not_at_all(model, tmp_path, monkeypatch):
+    path = tmp_path / "found.csv"
+    path.write_text("old")
+
+    def fail(*_):
+        raise RuntimeError("half way")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(predict, "_table", fail)
+        with pytest.raises(RuntimeError, match="half way"):
+            predict.write_predictions(*model, GRAPH, path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["found.csv"]
+    assert path.read_text() == "old"
+    predict.write_predictions(*model, GRAPH, path)
+    assert read(path).num_rows == 120
+
+
+@pytest.mark.parametrize("name", ["found.txt", "found", "found.parquet.gz", "csv"])
+def test_an_ending_that_names_no_format_is_refused(name):
+    with pytest.raises(UserError, match=f"{name} should end in .parquet or .csv"):
+        predict.check_table_path(name)
+
+
+def test_endings_that_name_a_format_are_taken():
+    predict.check_table_path("found.parquet")
+    predict.check_table_path("folder/found.csv")
