@@ -227,3 +227,17 @@ def test_sizes_of_files_are_checked(tmp_path):
         check_size(tmp_path / "file", 4)
     with pytest.raises(UserError, match="missing"):
         check_size(tmp_path / "other", 3)
+
+
+def test_what_a_killed_process_left_of_a_file_is_swept_away(tmp_path):
+    leftover = tmp_path / f".found.partial-{platform.node()}-{2**22 + 1}"  # above the largest process number
+    leftover.write_text("half")
+    with new_file(tmp_path / "found") as staging:
+        staging.write_text("whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["found"]
+
+
+def test_others_may_read_a_new_file(tmp_path):
+    with new_file(tmp_path / "found") as staging:
+        staging.touch(0o600)
+    assert (tmp_path / "found").stat().st_mode & 0o777 == 0o644

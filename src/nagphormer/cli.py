@@ -411,15 +411,15 @@ def _report_store(store: Any, reused: bool) -> None:
 
 
 def _limit_threads(threads: int) -> None:
-    import os
-
     import numba
 
     most = numba.config.NUMBA_NUM_THREADS
     if not 1 <= threads <= most:
         raise UserError(f"--threads must be between 1 and {most} on this machine, not {threads}")
-    numba.set_num_threads(threads)
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # read by torch when it loads
+    import torch
+
+    numba.set_num_threads(threads)  # before torch: it starts OpenMP anew, with all threads
+    torch.set_num_threads(threads)
 
 
 def _read_config(path: Path, tokens: tuple[str, ...]) -> Any:

@@ -91,7 +91,10 @@ def _sweep(target: Path) -> None:
     for leftover in target.parent.glob(f".{glob.escape(target.name)}.partial-{glob.escape(platform.node())}-*"):
         process = leftover.name.rpartition("-")[2]
         if process.isdigit() and not _alive(int(process)):
-            shutil.rmtree(leftover, ignore_errors=True)
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
 
 
 def _alive(process: int) -> bool:
@@ -189,11 +192,13 @@ def check_size(path: Path, expected: int) -> None:
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Give a temporary path that takes the name `path` when the block ends well, in place of any older file."""
-    staging = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    staging = path.with_name(f".{path.name}.partial-{platform.node()}-{os.getpid()}")
     try:
         with writable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            _sweep(path)
             yield staging
+            staging.chmod(0o644)  # safetensors lets nobody else read
             _sync_entry(staging)
             staging.replace(path)
             _sync_entry(path.parent)

@@ -291,7 +291,9 @@ def test_a_huge_learning_rate_diverges_and_leaves_finite_weights():
     assert all(weight.isfinite().all() for weight in weights_of(trainer.model).values())
 
 
-def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(tmp_path):
+@pytest.mark.parametrize("best", [2, 6])
+def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(best, tmp_path, monkeypatch):
+    measure(monkeypatch, lambda epoch: float(epoch == best), lambda epoch: 1.0)
     changes = {"epochs": 6, "lr": 0.03, **STOCHASTIC}
     expected, outcome = trained(**changes)
 
@@ -303,6 +305,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(tmp_path):
     for epochs in (2, 3, 6, 6):
         trainer, found = resumed(epochs)
     assert found == outcome
+    assert found.best_epoch == best
     assert same_weights(weights_of(trainer.model), weights_of(expected.model))
     without_time = [[record | {"seconds": 0} for record in one.history.records] for one in (trainer, expected)]
     assert without_time[0] == without_time[1]

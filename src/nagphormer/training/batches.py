@@ -62,7 +62,7 @@ class StoredTokens:
             taken = (np.take(block, rows, axis=0) for block in self._blocks)
             parts = [torch.from_numpy(part).view(self._kind).to(self.device) for part in taken]
         tokens = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-        return tokens.to(torch.float32, copy=True).mul_(self._scales)
+        return tokens.to(torch.float32).mul_(self._scales)
 
 
 def _fits(store: TokenStore, device: str) -> bool:

@@ -45,14 +45,14 @@ class Checkpoints:
         entry = {"bytes": path.stat().st_size, "sha256": checksum(path)}
         with new_file(path.with_suffix(".json")) as staging:
             write_json(staging, {"kind": "state", "format": FORMAT, "epoch": epoch, "file": entry})
-        for old in sorted(self.folder.glob("*.json"))[:-KEPT]:
+        for old in self._all()[:-KEPT]:
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)
         self._next_time = time.monotonic() + (time.monotonic() - start) / SHARE
 
     def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
         """The newest checkpoint that is whole, or None where there is none."""
-        for path in sorted(self.folder.glob("*.json"), reverse=True):
+        for path in reversed(self._all()):
             tensors_path = path.with_suffix(".safetensors")
             try:
                 entry = read_json(path, "state", FORMAT, ("file",))["file"]
@@ -67,3 +67,7 @@ class Checkpoints:
                     f"the checkpoint {path.stem} cannot be used: {error}; trying the one before", stacklevel=2
                 )
         return None
+
+    def _all(self) -> list[Path]:
+        """Facts of all checkpoints, oldest first."""
+        return sorted(self.folder.glob("[0-9]*.json"), key=lambda path: int(path.stem))
