@@ -3,7 +3,7 @@
     python -m experiments.accuracy --recipe paper --datasets pubmed cora --seeds 5
 
 Seed s draws split, weights and batches. Each cell goes to `experiments/results/accuracy-<recipe>/`; one that lies
-there already is not measured again.
+there already, with the same settings, is shown and not measured again.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from typing import Any
 
 from experiments.cells import measured, read_cell, write_cell
 from nagphormer import NodeClassifier, load_graph
+from nagphormer.recipes import resolve
 
 
 def main() -> None:
@@ -34,7 +35,8 @@ def main() -> None:
 
 def _cell(dataset: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     table = f"accuracy-{Path(options.recipe).stem}" + (f"-{options.precision}" if options.precision else "")
-    if known := read_cell(table, f"{dataset}-{seed}"):
+    config = resolve(options.recipe, dataset, {"precision": options.precision, "seed": seed})
+    if known := read_cell(table, f"{dataset}-{seed}", config):
         return known
     graph = load_graph(dataset, seed=seed)
 

@@ -4,12 +4,14 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from nagphormer.config import TrainConfig
 from nagphormer.files import new_file, write_json
 
 RESULTS = Path(__file__).parent / "results"
@@ -50,10 +52,17 @@ def _peak_resident() -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
-def read_cell(table: str, name: str) -> dict[str, Any] | None:
-    """A cell that was measured before, if there is one; remove the file to measure again."""
+def read_cell(table: str, name: str, config: TrainConfig) -> dict[str, Any] | None:
+    """A cell that was measured before with the same settings, if there is one, and says so."""
     path = RESULTS / table / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    cell = json.loads(path.read_text(encoding="utf-8"))
+    wanted = {key: value for key, value in asdict(config).items() if value not in (None, "auto")}
+    if any(cell["config"].get(key) != value for key, value in wanted.items()):
+        return None
+    print(f"{name}: recorded on {cell['date']}, {cell['device']}", flush=True)
+    return cell
 
 
 def write_cell(table: str, name: str, facts: dict[str, Any]) -> None:

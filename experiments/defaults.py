@@ -3,8 +3,8 @@
     python -m experiments.defaults --seeds 3 [--datasets cora actor]
 
 Seed s draws the split (where the file holds ten splits it is number s), weights and batches. The two plain models are
-tuned by validation. Each cell goes to `experiments/results/defaults/`; one that lies there already is not measured
-again.
+tuned by validation. Each cell goes to `experiments/results/defaults/`; one that lies there already, with the
+same settings, is shown and not measured again.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from experiments.cells import measured, read_cell, write_cell
-from nagphormer import Graph, NodeClassifier, load_graph, random_split
+from nagphormer import Graph, NodeClassifier, TrainConfig, load_graph, random_split
 from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
 
 PAPER = ["pubmed", "computers", "photo", "cs", "physics", "cora", "citeseer", "dblp", "blogcatalog", "flickr"]
@@ -43,7 +43,7 @@ def _load(dataset: str, seed: int) -> Graph:
 
 
 def _cell(dataset: str, seed: int) -> dict[str, Any]:
-    if known := read_cell("defaults", f"{dataset}-{seed}"):
+    if known := read_cell("defaults", f"{dataset}-{seed}", TrainConfig(seed=seed)):
         return known
     graph = _load(dataset, seed)
     classifier = NodeClassifier(seed=seed)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.csv
@@ -486,8 +487,10 @@ def test_running_out_of_memory_says_what_to_lower(run, graph, monkeypatch):
     monkeypatch.setattr(loop.Trainer, "_step", hungry)
     code, _, err = run("--quiet", "train", "graph", "--out", "run", *flags())
     assert code == 2
-    assert err.startswith("nagphormer: out of memory with batch_size=50, hidden_dim=16, hops=2: lower batch_size")
+    message = "nagphormer: out of memory while training with batch_size=50, hidden_dim=16, hops=2: lower batch_size"
+    assert err.startswith(message)
     assert err.count("\n") == 1
+    assert not Path("run").exists()  # so that the advice can be followed
 
 
 # help and demo

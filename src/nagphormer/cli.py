@@ -384,18 +384,26 @@ def _cost(graph: Any, hops: int, encoding_dim: int) -> dict[str, Any]:
 
 
 def _open_run(run: Path, graph: str, allow_pickle: bool) -> Any:
-    """The trained model, and the graph with the split of its seed."""
+    """The trained model, and the graph; if it is that of training, with the splits of training."""
     from nagphormer.data.datasets import load_graph
     from nagphormer.training.run import load_run
 
     trained = load_run(run)
-    return trained, load_graph(graph, seed=trained.config.seed, allow_pickle=allow_pickle)
+    loaded = load_graph(graph, seed=trained.config.seed, allow_pickle=allow_pickle)
+    if loaded.fingerprint == trained.graph["fingerprint"]:
+        loaded = loaded.with_splits(**trained.splits)
+    return trained, loaded
 
 
 def _open_tokens(trained: Any, graph: Any, run: Path, tokens: Path | None, device: str | None) -> Any:
+    """The graph's tokens: those given, those of training, or made beside the run."""
     from nagphormer.inference.predict import open_source
-    from nagphormer.tokens.store import TokenStore
+    from nagphormer.tokens.store import MANIFEST, TokenStore
 
+    used = trained.tokens["path"]
+    same = graph.fingerprint == trained.graph["fingerprint"]
+    if tokens is None and used and same and (run / used / MANIFEST).is_file():
+        tokens = run / used
     return open_source(trained, graph, device, None if tokens is None else TokenStore.open(tokens), run)
 
 

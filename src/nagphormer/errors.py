@@ -7,6 +7,10 @@ class UserError(ValueError):
     """A mistake the user can mend; the message names the value and the fix. The command line exits with 2."""
 
 
+class Taken(UserError):
+    """A folder that another process filled while this one was at work on it."""
+
+
 class MissingExtra(UserError, ImportError):
     """A feature whose optional package is not installed."""
 

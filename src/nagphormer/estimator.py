@@ -1,7 +1,7 @@
 """`NodeClassifier`: the whole system behind `fit` and `predict`."""
 
 import os
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +164,10 @@ class NodeClassifier:
     def load(cls, path: str | os.PathLike[str]) -> "NodeClassifier":
         """Open what `save` or `nagphormer train` wrote."""
         trained = load_run(path)
-        names = {field.name for field in fields(TrainConfig)} - {"device"}  # this machine may have another
-        loaded = cls(**{name: getattr(trained.config, name) for name in names})
+        settings = asdict(trained.config) | {"device": None}  # this machine may have another
+        if settings["project_first"] == "always":
+            settings["project_first"] = None  # another graph's features may be dense
+        loaded = cls(**settings)
         loaded._adopt(trained)
         return loaded
 

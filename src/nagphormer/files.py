@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from nagphormer.errors import UserError
+from nagphormer.errors import Taken, UserError
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
@@ -70,7 +70,12 @@ def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Pat
         with writable(target):
             yield staging
             _sync(staging)
-            staging.rename(target)  # replaces an empty folder, refuses a full one
+            try:
+                staging.rename(target)  # replaces an empty folder, refuses a full one
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                raise Taken(f"{target} was written by another process meanwhile: choose another folder") from error
             _sync_entry(target.parent)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)

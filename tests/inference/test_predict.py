@@ -155,7 +155,8 @@ def test_another_graph_is_warned_about_only_with_an_encoding(model):
 
 def test_splits_are_the_graphs_own_before_those_of_training(model):
     trained, _ = model
-    assert predict.split_nodes(trained, GRAPH.with_splits(test=[4, 2]), "test").tolist() == [2, 4]
+    wanted = np.sort(GRAPH.splits["val"][:2])
+    assert np.array_equal(predict.split_nodes(trained, GRAPH.with_splits(test=wanted), "test"), wanted)
     bare = GRAPH.with_splits()
     assert np.array_equal(predict.split_nodes(trained, bare, "test"), GRAPH.splits["test"])
     with pytest.raises(UserError, match=r"the split 'test' is empty: .* graph.with_splits\(test="):
@@ -225,8 +226,20 @@ def test_unlabeled_nodes_cannot_be_scored(model):
 
 
 def test_a_split_of_one_class_has_an_accuracy(model):
-    alike = np.flatnonzero(GRAPH.labels == 0)
+    alike = np.setdiff1d(np.flatnonzero(GRAPH.labels == 0), GRAPH.splits["train"])
     assert 0 <= predict.scores(*model, GRAPH.with_splits(test=alike), "test")["accuracy"] <= 1
+
+
+def test_testing_on_nodes_that_were_trained_on_warns(model):
+    trained, _ = model
+    with pytest.warns(UserWarning, match="2 of the 2 test nodes were trained on"):
+        predict.split_nodes(trained, GRAPH.with_splits(test=GRAPH.splits["train"][:2]), "test")
+
+
+def test_a_large_table_has_few_row_groups(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "rows_at_once", lambda *_: 3)
+    predict.write_predictions(*model, GRAPH, tmp_path / "found.parquet")
+    assert pyarrow.parquet.ParquetFile(tmp_path / "found.parquet").num_row_groups == 1
 
 
 # the table of predictions

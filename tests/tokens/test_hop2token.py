@@ -453,3 +453,20 @@ def test_labels_and_splits_do_not_make_another_store(tmp_path):
     plain = from_scipy(adjacency, labels=np.arange(60) % 3)
     hop_tokens(plain, 1, out=tmp_path / "store")
     hop_tokens(plain.with_splits(train=[0, 1]), 1, out=tmp_path / "store")
+
+
+def test_tokens_that_another_process_wrote_meanwhile_are_taken(tmp_path, monkeypatch):
+    graph = synthetic_graph(50, 100, 4, 2)
+    compute = hop2token._compute
+
+    def outrun(*arguments):
+        compute(*arguments)
+        return compute(*arguments)
+
+    def check_nothing(target):
+        pass
+
+    monkeypatch.setattr(hop2token, "_compute", outrun)
+    monkeypatch.setattr("nagphormer.files.check_vacant", check_nothing)
+    assert np.array_equal(np.asarray(hop_tokens(graph, 2, out=tmp_path / "a")), np.asarray(hop_tokens(graph, 2)))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -162,3 +162,11 @@ def test_writing_takes_a_small_share_of_the_time(tmp_path, monkeypatch):
     for passed, due in ((0, False), (19, False), (21, True)):
         clock[0] = 1002 + passed
         assert checkpoints.due == due
+
+
+def test_a_damaged_one_does_not_displace_a_good_one(saved):
+    flip(saved.folder / "000004.safetensors")
+    with pytest.warns(UserWarning, match="cannot be used"):
+        assert saved.load()[1]["epoch"] == 3
+    saved.save(3, tensors(3), {"update": 30})
+    assert sorted(path.stem for path in saved.folder.glob("*.json")) == ["000003"]

@@ -336,8 +336,8 @@ def test_a_run_that_ran_out_of_patience_stays_ended_when_resumed(tmp_path, monke
     ids=["gpu", "numpy", "torch"],
 )
 def test_running_out_of_memory_says_what_to_lower(error):
-    message = "memory with batch_size=512, hidden_dim=16, hops=2: lower batch_size"
-    with pytest.raises(UserError, match=message) as raised, memory_explained(quick(batch_size=512)):
+    explained = memory_explained("training with batch_size=512", "lower batch_size")
+    with pytest.raises(UserError, match="memory while training with batch_size=512: lower") as raised, explained:
         raise error
     assert ("GPU" in str(raised.value)) == isinstance(error, torch.cuda.OutOfMemoryError)
     assert raised.value.__cause__ is error
@@ -347,7 +347,7 @@ def test_running_out_of_memory_says_what_to_lower(error):
     "error", [RuntimeError("shapes differ"), ValueError("no"), KeyboardInterrupt(), UserError("a")]
 )
 def test_other_errors_are_left_as_they_are(error):
-    with pytest.raises(type(error)) as raised, memory_explained(quick()):
+    with pytest.raises(type(error)) as raised, memory_explained("training", "lower batch_size"):
         raise error
     assert raised.value is error
 

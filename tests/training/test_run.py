@@ -235,7 +235,7 @@ def test_running_out_of_memory_is_explained(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("nagphormer.training.loop.Trainer.run", run)
-    with pytest.raises(UserError, match="out of memory with batch_size=32"):
+    with pytest.raises(UserError, match="out of memory while training with batch_size=32"):
         trained()
 
 
@@ -288,3 +288,17 @@ def test_a_finished_run_stays_readable_while_it_is_taken_up_again(folder, monkey
     with pytest.raises(KeyboardInterrupt):
         trained(folder=folder)
     assert load_run(folder).outcome == expected
+
+
+def test_a_run_killed_before_it_began_is_begun_anew(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("hops: 3")
+    trained(folder=tmp_path / "run")
+    assert is_finished(tmp_path / "run")
+
+
+def test_a_run_that_was_begun_keeps_what_it_chose(tmp_path, monkeypatch):
+    first = trained(folder=tmp_path / "run", project_first="auto", precision="auto")
+    monkeypatch.setattr("nagphormer.training.source.available_memory", lambda: 0)
+    again = trained(folder=tmp_path / "run", project_first="auto", precision="auto")
+    assert again.config == first.config

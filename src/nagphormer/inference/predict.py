@@ -26,6 +26,9 @@ from nagphormer.training.metrics import METRICS, check_metric, decide
 from nagphormer.training.run import Trained
 from nagphormer.training.source import token_source, tokens_folder
 
+GROUP_ROWS = 1 << 17
+"""Rows of predictions written at a time."""
+
 
 def check_fits(trained: Trained, graph: Graph) -> None:
     """Refuse a graph of another width; warn where its encoding means something else than in training."""
@@ -42,15 +45,21 @@ def check_fits(trained: Trained, graph: Graph) -> None:
 
 
 def split_nodes(trained: Trained, graph: Graph, split: str) -> np.ndarray:
-    """Nodes of a split: the graph's own; of the graph of training, those that training drew."""
-    splits = graph.splits
-    if not splits and graph.fingerprint == trained.graph["fingerprint"]:
-        splits = trained.splits
+    """Nodes of a split: the graph's own; where it has none, those of training. Warns of nodes that were trained on."""
+    same = graph.fingerprint == trained.graph["fingerprint"]
+    splits = trained.splits if same and not graph.splits else graph.splits
     if split not in SPLITS:
         raise UserError(f"unknown split {split!r}: use train, val or test")
     if len(splits.get(split, ())) == 0:
         raise UserError(f"the split {split!r} is empty: give the graph one with graph.with_splits({split}=…)")
-    return splits[split]
+    nodes = splits[split]
+    seen = np.isin(nodes, trained.splits["train"]).sum() if same and split != "train" else 0
+    if seen:
+        warnings.warn(
+            f"{seen:,} of the {len(nodes):,} {split} nodes were trained on: training had another split than this graph",
+            stacklevel=3,
+        )
+    return nodes
 
 
 def positions(graph: Graph, nodes: Any, node_ids: Any) -> np.ndarray:
@@ -104,8 +113,8 @@ def open_source(
     if config.project_first == "always" and not sp.issparse(graph.features):
         config = replace(config, project_first="never")
     out = None if run is None else tokens_folder(run, graph, config)
-    with memory_explained(config):
-        return token_source(graph, config, resolve_device(device), store, out)
+    with memory_explained(f"making tokens of {config.hops} hops", "use nagphormer prepare --memory, and --tokens"):
+        return token_source(graph, config, resolve_device(device), store, out, trained.tokens["dtype"])
 
 
 def check_question(trained: Trained, graph: Graph, split: str, metric: str = "accuracy") -> None:
@@ -163,7 +172,7 @@ def write_predictions(trained: Trained, source: TokenSource, graph: Graph, path:
     with new_file(target) as staging:
         try:
             start = 0
-            for block in _blocks(trained, source, nodes, lambda encoded: _probability(trained, encoded)):
+            for block in _gathered(_blocks(trained, source, nodes, lambda encoded: _probability(trained, encoded))):
                 table = _table(trained, ids.slice(start, len(block)), block)
                 writer = writer or _writer(target, staging, table.schema)
                 writer.write_table(table)
@@ -177,6 +186,18 @@ def check_table_path(path: str | os.PathLike[str]) -> None:
     """Refuse an ending that is neither .parquet nor .csv."""
     if Path(path).suffix not in (".parquet", ".csv"):
         raise UserError(f"{path} should end in .parquet or .csv, so that its format is known")
+
+
+def _gathered(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """Blocks put together until they have GROUP_ROWS rows, so that a Parquet file has few row groups."""
+    held: list[np.ndarray] = []
+    for block in blocks:
+        held.append(block)
+        if sum(map(len, held)) >= GROUP_ROWS:
+            yield np.concatenate(held)
+            held = []
+    if held:
+        yield np.concatenate(held)
 
 
 def _writer(target: Path, staging: Path, schema: Any) -> Any:
@@ -226,7 +247,10 @@ def _blocks(trained: Trained, source: TokenSource, nodes: np.ndarray, output: Ou
     model = trained.model.to(source.device).eval()
     wanted = torch.from_numpy(np.array(nodes, np.int64)).to(source.device)
     blocks = wanted.split(rows_at_once(source, trained.config.hidden_dim)) if len(wanted) else ()
-    with stage(f"predicting {len(nodes):,} nodes", total=len(blocks)) as advance, memory_explained(trained.config):
+    with (
+        stage(f"predicting {len(nodes):,} nodes", total=len(blocks)) as advance,
+        memory_explained("predicting", "ask for fewer nodes at a time"),
+    ):
         hidden = source.embed(model.embed, blocks)
         for _ in blocks:
             # the modes are entered for each block, since the caller runs between them

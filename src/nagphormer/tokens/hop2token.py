@@ -20,7 +20,7 @@ import numpy as np
 
 from nagphormer import __version__
 from nagphormer.data.graph import Graph
-from nagphormer.errors import UserError, nearest
+from nagphormer.errors import Taken, UserError, nearest
 from nagphormer.files import check_vacant, format_size, new_folder, write_json
 from nagphormer.progress import stage
 from nagphormer.tokens.columns import Columns, check_scaling, column_exponents
@@ -90,14 +90,34 @@ def hop_tokens(
         "feature_scaling": feature_scaling,
     }
     if out is not None and (Path(out) / MANIFEST).is_file():
-        store = TokenStore.open(out)
-        check_same(store, wanted)
-        return store
+        return _reuse(out, wanted)
     if out is not None:
         check_vacant(Path(out))
+    try:
+        return _compute(graph, wanted, out, memory, resolve_device(device))
+    except Taken:  # by another run that needs the same tokens
+        assert out is not None
+        return _reuse(out, wanted)
+
+
+def _reuse(out: str | os.PathLike[str], wanted: dict[str, Any]) -> TokenStore:
+    """Open a store if it is the one wanted."""
+    store = TokenStore.open(out)
+    check_same(store, wanted)
+    return store
+
+
+def _compute(
+    graph: Graph,
+    wanted: dict[str, Any],
+    out: str | os.PathLike[str] | None,
+    memory: str | int | None,
+    device: str,
+) -> TokenStore:
+    """Make the tokens that `wanted` describes."""
+    hops, encoding_dim, dtype = wanted["hops"], wanted["encoding_dim"], wanted["dtype"]
     width = max(graph.num_features, 1) + encoding_dim
     num_bytes = graph.num_nodes * (hops + 1) * width * np.dtype(DTYPES[dtype]).itemsize
-    device = resolve_device(device)
     if encoding_dim:
         from nagphormer.tokens.laplacian import search_bytes, solve  # brings torch: before memory is measured
     usable = usable_memory(memory) - node_bytes(graph.num_nodes, encoding_dim)
@@ -105,13 +125,13 @@ def hop_tokens(
         needed = search_bytes(graph.num_nodes, encoding_dim)
         _check_fits(f"the search for {encoding_dim} eigenvectors", needed, usable, "lower encoding_dim")
     if out is None:
-        _check_fits("holding the tokens", num_bytes, usable, "write to disk with out=")
+        _check_fits("holding the tokens", num_bytes, usable, "write to disk: hop_tokens(…, out=FOLDER)")
     blocks = block_columns(graph.num_nodes, width, dtype)
     job = _Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
     scratch_bytes = job.scratch_bytes()
     with new_folder(out, num_bytes + scratch_bytes) if out is not None else nullcontext() as folder:
         found = solve(graph, encoding_dim, device=device) if encoding_dim else None
-        columns = Columns(graph, found.vectors if found else None, feature_scaling)
+        columns = Columns(graph, found.vectors if found else None, wanted["feature_scaling"])
         manifest: dict[str, Any] = {
             "kind": "tokens",
             "format": FORMAT,

@@ -45,7 +45,8 @@ class Checkpoints:
         entry = {"bytes": path.stat().st_size, "sha256": checksum(path)}
         with new_file(path.with_suffix(".json")) as staging:
             write_json(staging, {"kind": "state", "format": FORMAT, "epoch": epoch, "file": entry})
-        for old in self._all()[:-KEPT]:
+        newer = [path for path in self._all() if int(path.stem) > epoch]  # damaged, or training would not be here
+        for old in (*newer, *self._all()[: -KEPT - len(newer)]):
             old.unlink()
             old.with_suffix(".safetensors").unlink(missing_ok=True)
         self._next_time = time.monotonic() + (time.monotonic() - start) / SHARE

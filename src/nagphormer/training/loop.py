@@ -220,7 +220,7 @@ def resolve_precision(precision: Precision, device: str) -> Precision:
 
 
 @contextmanager
-def memory_explained(config: TrainConfig) -> Iterator[None]:
+def memory_explained(work: str, advice: str) -> Iterator[None]:
     """Turn running out of memory into a message that says what to lower."""
     try:
         yield
@@ -228,10 +228,7 @@ def memory_explained(config: TrainConfig) -> Iterator[None]:
         gpu = isinstance(error, torch.cuda.OutOfMemoryError)
         if not (gpu or isinstance(error, MemoryError) or "can't allocate memory" in str(error)):
             raise
-        raise UserError(
-            f"out of {'GPU ' if gpu else ''}memory with batch_size={config.batch_size}, "
-            f"hidden_dim={config.hidden_dim}, hops={config.hops}: lower batch_size first, then hidden_dim"
-        ) from error
+        raise UserError(f"out of {'GPU ' if gpu else ''}memory while {work}: {advice}") from error
 
 
 @contextmanager

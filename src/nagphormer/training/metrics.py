@@ -50,18 +50,18 @@ def roc_auc(target: np.ndarray, probability: np.ndarray) -> float:
 
     Classes that no node or every node has are left out.
     """
-    truth, score = _one_hot(target, probability), probability
-    if target.ndim == 1 and probability.shape[1] == 2:
-        truth, score = truth[:, 1:], score[:, 1:]
-    positive = truth.sum(axis=0)
-    negative = len(truth) - positive
-    usable = (positive > 0) & (negative > 0)
-    if not usable.any():
+    binary = target.ndim == 1 and probability.shape[1] == 2
+    areas = []
+    for label in range(1 if binary else 0, probability.shape[1]):  # one at a time: ranks are wide
+        truth = target == label if target.ndim == 1 else target[:, label] > 0
+        positive = int(truth.sum())
+        negative = len(truth) - positive
+        if positive and negative:
+            ranks = rankdata(probability[:, label])
+            areas.append((ranks[truth].sum() - positive * (positive + 1) / 2) / (positive * negative))
+    if not areas:
         raise UserError("roc_auc needs at least two classes among the nodes it is computed on")
-    ranks = rankdata(score[:, usable], axis=0)
-    positive, negative = positive[usable], negative[usable]
-    area = ((ranks * truth[:, usable]).sum(axis=0) - positive * (positive + 1) / 2) / (positive * negative)
-    return float(area.mean())
+    return float(np.mean(areas))
 
 
 def log_loss(target: np.ndarray, probability: np.ndarray) -> float:
@@ -103,10 +103,6 @@ def check_metric(metric: str) -> None:
     """Refuse a name that is none of `METRICS`."""
     if metric not in METRICS:
         raise UserError(f"unknown metric {metric!r}: use {', '.join(METRICS)}.{nearest(metric, list(METRICS))}")
-
-
-def _one_hot(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    return target if target.ndim == 2 else np.eye(probability.shape[1], dtype=np.int64)[target]
 
 
 def _counts(target: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

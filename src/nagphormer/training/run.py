@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,9 @@ from nagphormer.training.source import check_store, projection_pays, token_sourc
 from nagphormer.training.task import Classes, Task, check_trainable
 
 FORMAT = 1
-MANIFEST, MODEL, CONFIG, METRICS = "manifest.json", "model.safetensors", "config.yaml", "metrics.jsonl"
-KEYS = ("graph", "input_dim", "num_classes", "class_names", "multi_label")
+MANIFEST, MODEL, CONFIG, METRICS, STATE = "manifest.json", "model.safetensors", "config.yaml", "metrics.jsonl", "state"
+SPLITS_FILE = "splits.safetensors"
+KEYS = ("graph", "input_dim", "num_classes", "class_names", "multi_label", "tokens")
 
 
 @dataclass
@@ -45,6 +47,8 @@ class Trained:
     graph: dict[str, Any]
     """Name, fingerprints and size of the graph it was trained on."""
     splits: dict[str, np.ndarray]
+    tokens: dict[str, Any] = field(default_factory=lambda: {"path": None, "dtype": "float16"})
+    """Where its token store lies, seen from the run folder, and what tokens were stored as."""
     history: list[dict[str, Any]] = field(default_factory=list)
     outcome: dict[str, Any] = field(default_factory=dict)
     """Best epoch, its validation metric and loss, epochs run."""
@@ -92,38 +96,78 @@ def train_model(
     """
     check_trainable(graph)
     device = resolve_device(config.device)
-    config = replace(config, precision=resolve_precision(config.precision, device))
+    begun = folder is not None and (folder / MANIFEST).is_file()
+    config = _decide(graph, config, device, store, folder if begun else None)
+    trained = _untrained(graph, config)
+    if store is not None:
+        check_store(store, graph, config)
+        trained.tokens = {"path": _relative(store.path, folder), "dtype": store.dtype}
+    if folder is None:
+        return trained, _train(trained, graph, device, store, None, False)
+    if begun:
+        _check_same_run(folder, trained)
+    else:
+        check_vacant_run(folder)
+        write_start(folder, trained)
+    try:
+        source = _train(trained, graph, device, store, folder, tensorboard)
+    except BaseException:
+        if not begun and not any((folder / STATE).glob("*.json")):  # nothing to go on with: leave the folder free
+            for name in (MANIFEST, CONFIG, SPLITS_FILE, METRICS):
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+    write_weights(folder, trained)
+    return trained, source
+
+
+def _decide(
+    graph: Graph, config: TrainConfig, device: str, store: TokenStore | None, begun: Path | None
+) -> TrainConfig:
+    """Settings with nothing left open; a run that was begun keeps what it chose, whatever the machine is like now."""
+    kept = None if begun is None else _read_config(begun)
+    if config.precision == "auto":
+        config = replace(config, precision=kept.precision if kept else resolve_precision("auto", device))
     if config.feature_dropout is None:  # the more columns there are for each training node, the more are hidden
         share = graph.num_features / (graph.num_features + len(graph.splits["train"]))
         config = replace(config, feature_dropout=round(share, 3))
-    if store is None:
-        config = replace(config, project_first="always" if projection_pays(graph, config, device) else "never")
-    elif config.project_first == "always":
-        raise UserError("project_first='always' makes no use of a token store: give one or the other")
-    else:
-        config = replace(config, project_first="never")
-    trained = _untrained(graph, config)
-    history = History()
-    checkpoints = None
     if store is not None:
-        check_store(store, graph, config)
+        if config.project_first == "always":
+            raise UserError("project_first='always' makes no use of a token store: give one or the other")
+        return replace(config, project_first="never")
+    if config.project_first == "auto" and kept:
+        return replace(config, project_first=kept.project_first)
+    return replace(config, project_first="always" if projection_pays(graph, config, device) else "never")
+
+
+def _train(
+    trained: Trained, graph: Graph, device: str, store: TokenStore | None, folder: Path | None, tensorboard: bool
+) -> TokenSource:
+    """Get the tokens and train on them; gives the tokens."""
+    config, out = trained.config, None
+    history, checkpoints = History(), None
     if folder is not None:
-        if (folder / MANIFEST).is_file():
-            _check_same_run(folder, trained)
-        else:
-            check_vacant_run(folder)
-            write_start(folder, trained)
         history = History(folder / METRICS, folder / "tensorboard" if tensorboard else None)
-        checkpoints = Checkpoints(folder / "state")
-    with memory_explained(config):
-        source = token_source(graph, config, device, store, tokens_folder(folder, graph, config) if folder else None)
+        checkpoints, out = Checkpoints(folder / STATE), tokens_folder(folder, graph, config)
+    with memory_explained(
+        f"making tokens of {config.hops} hops", "lower hops, or prepare them with nagphormer prepare"
+    ):
+        source = token_source(graph, config, device, store, out)
+    with memory_explained(
+        f"training with batch_size={config.batch_size}, hidden_dim={config.hidden_dim}, hops={config.hops}",
+        "lower batch_size first, then hidden_dim",
+    ):
         task = Task(graph, trained.classes, device, config.class_weights)
         trainer = Trainer(trained.model, source, task, trained.splits, config, history, checkpoints)
         outcome = trainer.run()
     trained.history, trained.outcome = history.records, asdict(outcome)
-    if folder is not None:
-        write_weights(folder, trained)
-    return trained, source
+    return source
+
+
+def _relative(path: Path | None, folder: Path | None) -> str | None:
+    """A path as seen from a run folder, so that both can be moved together."""
+    return None if path is None or folder is None else os.path.relpath(path, folder)
 
 
 def _untrained(graph: Graph, config: TrainConfig) -> Trained:
@@ -154,7 +198,10 @@ def check_vacant_run(folder: Path) -> None:
         raise UserError(
             f"{folder} holds a run already: choose another folder (nagphormer train --resume goes on with a run)"
         )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    start = {CONFIG, SPLITS_FILE}  # all that is left when a run was killed before it began
+    if folder.exists() and (
+        not folder.is_dir() or any(file.name not in start and file.name[0] != "." for file in folder.iterdir())
+    ):
         raise UserError(f"{folder} is not empty: choose another folder")
 
 
@@ -180,7 +227,7 @@ def write_start(folder: Path, trained: Trained) -> None:
     """Write what is known before training: settings, classes, the graph and its splits."""
     with new_file(folder / CONFIG) as staging:
         staging.write_text(yaml.safe_dump(asdict(trained.config), sort_keys=False), encoding="utf-8")
-    with new_file(folder / "splits.safetensors") as staging:
+    with new_file(folder / SPLITS_FILE) as staging:
         save_file({split: torch.from_numpy(np.array(nodes)) for split, nodes in trained.splits.items()}, staging)
     _write_manifest(folder, trained)
 
@@ -202,6 +249,7 @@ def _write_manifest(folder: Path, trained: Trained) -> None:
         "num_classes": trained.classes.num_classes,
         "class_names": trained.classes.names,
         "multi_label": trained.classes.multi_label,
+        "tokens": trained.tokens,
         "seed": trained.config.seed,
         "outcome": trained.outcome,
         "versions": versions | {"python": platform.python_version()},
@@ -232,6 +280,7 @@ def load_run(path: str | os.PathLike[str]) -> Trained:
         classes,
         manifest["graph"],
         _read_splits(folder),
+        manifest["tokens"],
         read_history(folder / METRICS),
         manifest.get("outcome", {}),
     )
@@ -262,7 +311,7 @@ def _read_config(folder: Path) -> TrainConfig:
 
 
 def _read_splits(folder: Path) -> dict[str, np.ndarray]:
-    path = folder / "splits.safetensors"
+    path = folder / SPLITS_FILE
     try:
         return {split: tensor.numpy() for split, tensor in load_file(path).items()}
     except (SafetensorError, OSError) as error:

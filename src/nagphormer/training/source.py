@@ -51,6 +51,7 @@ def token_source(
     device: str,
     store: TokenStore | None = None,
     out: str | os.PathLike[str] | None = None,
+    dtype: str = "float16",
 ) -> TokenSource:
     """Tokens of a graph for the network.
 
@@ -60,6 +61,7 @@ def token_source(
         device: where the network runs.
         store: tokens made before; must be this graph's, with the same settings.
         out: folder in which tokens are kept, should they have to be made; in memory without it.
+        dtype: what tokens are stored as, should they have to be made.
     """
     if store is None and config.project_first == "always":
         encoding: np.ndarray | None = None
@@ -69,7 +71,7 @@ def token_source(
             encoding = laplacian_encoding(graph, config.encoding_dim, device=device)
         return ProjectedTokens(graph, config.hops, Columns(graph, encoding, config.feature_scaling), encoding, device)
     if store is None:
-        store = hop_tokens(graph, out=out, device=device, **_token_settings(config))
+        store = hop_tokens(graph, dtype=dtype, out=out, device=device, **_token_settings(config))
     check_store(store, graph, config)
     return StoredTokens(store, device)
 
