@@ -244,7 +244,7 @@ def test_tokens_that_were_prepared_are_used(run, trained, graph, tmp_path):
     for beside in tmp_path.glob("tokens-*"):
         shutil.rmtree(beside)
     assert run("train", "graph", "--out", "again", "--tokens", "store", *flags())[0] == 0
-    assert run("evaluate", "again", "graph", "--tokens", "store")[0] == 0
+    assert run("evaluate", "again", "graph")[0] == 0  # the run knows where its tokens are
     assert run("predict", "again", "graph", "--tokens", "store", "--out", "found.parquet")[0] == 0
     assert not list(tmp_path.glob("tokens-*"))
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_type_hints
 from cyclopts import App, Parameter
 
 from nagphormer import __version__, console, progress
-from nagphormer.config import ImportConfig, TokenConfig, TrainConfig, field_help
+from nagphormer.config import ImportConfig, TokenConfig, TrainConfig, UseConfig, field_help
 from nagphormer.console import describe_run, describe_store, result, say, say_next, table, timed
 from nagphormer.errors import UserError, nearest
 from nagphormer.files import check_writable, format_size
@@ -270,27 +270,23 @@ def evaluate(
     run: Path,
     graph: str,
     /,
+    use: UseConfig = UseConfig(),  # noqa: B008 (it is frozen)
     *,
     split: str = "test",
-    tokens: Path | None = None,
-    device: str | None = None,
-    allow_pickle: bool = False,
 ) -> None:
     """Measure a trained model on one of a graph's splits.
 
     Args:
         run: the run folder.
         graph: a graph folder, an .npz file or a data set's name.
+        use: where tokens are and what to run on.
         split: train, val or test.
-        tokens: the graph's token store; by default the one beside the run, or made there.
-        device: cpu or cuda; by default a GPU where there is one.
-        allow_pickle: let a data set's download be read from pickles, which can run any code.
     """
-    from nagphormer.inference.predict import check_question, scores
+    from nagphormer.inference.predict import check_question, open_source, scores
 
-    trained, loaded = _open_run(run, graph, allow_pickle)
+    trained, loaded = _open_run(run, graph, use)
     check_question(trained, loaded, split)
-    source = _open_tokens(trained, loaded, run, tokens, device)
+    source = open_source(trained, loaded, use.device, use.tokens, run)
     facts = scores(trained, source, loaded, split)
     result(facts, table({name: None if value is None else f"{value:.4f}" for name, value in facts.items()}))
     say_next(f"nagphormer predict {run} {graph} --out predictions.parquet")
@@ -301,27 +297,23 @@ def predict(
     run: Path,
     graph: str,
     /,
+    use: UseConfig = UseConfig(),  # noqa: B008 (it is frozen)
     *,
     out: Path,
-    tokens: Path | None = None,
-    device: str | None = None,
-    allow_pickle: bool = False,
 ) -> None:
     """Write the class of every node, with probabilities.
 
     Args:
         run: the run folder.
         graph: a graph folder, an .npz file or a data set's name.
+        use: where tokens are and what to run on.
         out: file to write, .parquet or .csv.
-        tokens: the graph's token store; by default the one beside the run, or made there.
-        device: cpu or cuda; by default a GPU where there is one.
-        allow_pickle: let a data set's download be read from pickles, which can run any code.
     """
-    from nagphormer.inference.predict import check_table_path, write_predictions
+    from nagphormer.inference.predict import check_table_path, open_source, write_predictions
 
     check_table_path(out)
-    trained, loaded = _open_run(run, graph, allow_pickle)
-    source = _open_tokens(trained, loaded, run, tokens, device)
+    trained, loaded = _open_run(run, graph, use)
+    source = open_source(trained, loaded, use.device, use.tokens, run)
     write_predictions(trained, source, loaded, out)
     facts = {"path": str(out), "nodes": loaded.num_nodes, "classes": trained.classes.num_classes}
     result(facts, f"wrote {out}: {loaded.num_nodes:,} nodes, {trained.classes.num_classes} classes")
@@ -383,28 +375,16 @@ def _cost(graph: Any, hops: int, encoding_dim: int) -> dict[str, Any]:
     }
 
 
-def _open_run(run: Path, graph: str, allow_pickle: bool) -> Any:
+def _open_run(run: Path, graph: str, use: UseConfig) -> Any:
     """The trained model, and the graph; if it is that of training, with the splits of training."""
     from nagphormer.data.datasets import load_graph
     from nagphormer.training.run import load_run
 
     trained = load_run(run)
-    loaded = load_graph(graph, seed=trained.config.seed, allow_pickle=allow_pickle)
+    loaded = load_graph(graph, seed=trained.config.seed, allow_pickle=use.allow_pickle)
     if loaded.fingerprint == trained.graph["fingerprint"]:
         loaded = loaded.with_splits(**trained.splits)
     return trained, loaded
-
-
-def _open_tokens(trained: Any, graph: Any, run: Path, tokens: Path | None, device: str | None) -> Any:
-    """The graph's tokens: those given, those of training, or made beside the run."""
-    from nagphormer.inference.predict import open_source
-    from nagphormer.tokens.store import MANIFEST, TokenStore
-
-    used = trained.tokens["path"]
-    same = graph.fingerprint == trained.graph["fingerprint"]
-    if tokens is None and used and same and (run / used / MANIFEST).is_file():
-        tokens = run / used
-    return open_source(trained, graph, device, None if tokens is None else TokenStore.open(tokens), run)
 
 
 def _report_store(store: Any, reused: bool) -> None:

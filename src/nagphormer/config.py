@@ -76,6 +76,19 @@ class TokenConfig:
     """cpu or cuda; by default a GPU where there is one."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class UseConfig:
+    """How a trained model is used."""
+
+    tokens: Path | None = None
+    """The graph's token store; by default that of training, or one made beside the run."""
+    device: str | None = None
+    """cpu or cuda; by default a GPU where there is one."""
+    allow_pickle: bool = False
+    """Let a data set's download be read from pickles, which can run any code."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
     """What of the network is free to choose; data gives the rest."""

@@ -19,7 +19,7 @@ from nagphormer.errors import UserError
 from nagphormer.files import new_file
 from nagphormer.progress import stage
 from nagphormer.tokens.propagate import resolve_device
-from nagphormer.tokens.store import TokenStore
+from nagphormer.tokens.store import MANIFEST, TokenStore
 from nagphormer.training.batches import TokenSource, rows_at_once
 from nagphormer.training.loop import autocast, memory_explained
 from nagphormer.training.metrics import METRICS, check_metric, decide
@@ -105,14 +105,23 @@ def _find(graph: Graph, node_ids: Any) -> np.ndarray:
 
 
 def open_source(
-    trained: Trained, graph: Graph, device: str | None, store: TokenStore | None = None, run: Path | None = None
+    trained: Trained,
+    graph: Graph,
+    device: str | None,
+    tokens: TokenStore | Path | None = None,
+    run: Path | None = None,
 ) -> TokenSource:
-    """A graph's tokens as the model wants them; kept beside the run where they must be stored."""
+    """A graph's tokens as the model wants them: those given, those of training, or made now, beside the run."""
     check_fits(trained, graph)
-    config = trained.config
+    config, out = trained.config, None
     if config.project_first == "always" and not sp.issparse(graph.features):
         config = replace(config, project_first="never")
-    out = None if run is None else tokens_folder(run, graph, config)
+    if run is not None:
+        out = tokens_folder(run, graph, config)
+        used = trained.tokens["path"]
+        if tokens is None and used and graph.fingerprint == trained.graph["fingerprint"]:
+            tokens = run / used if (run / used / MANIFEST).is_file() else None
+    store = TokenStore.open(tokens) if isinstance(tokens, Path) else tokens
     with memory_explained(f"making tokens of {config.hops} hops", "use nagphormer prepare --memory, and --tokens"):
         return token_source(graph, config, resolve_device(device), store, out, trained.tokens["dtype"])
 
