@@ -7,6 +7,7 @@ from nagphormer import from_scipy, random_split, synthetic_graph
 
 NAMES = ("ash", "birch", "cedar", "date")
 SETTINGS = {
+    "feature_scaling": "none",
     "hidden_dim": 16,
     "num_layers": 1,
     "num_heads": 2,

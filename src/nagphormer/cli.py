@@ -53,7 +53,7 @@ def launch(
 
     Args:
         tokens: the command and its own flags.
-        quiet: nothing on stderr but errors.
+        quiet: nothing on stderr but errors and warnings.
         json: print results as JSON.
         threads: processor threads to use; all by default.
         config: YAML file with the command's settings; flags win over it.
@@ -100,7 +100,7 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
         trained, source = train_model(graph, config, store, out / "run")
     say(f"  {describe_run(trained)}")
     with timed("4. Train an MLP on the words alone, without the graph"):
-        mlp = mlp_accuracy(graph, config)
+        mlp = mlp_accuracy(graph, trained.config)
     with timed("5. Train logistic regression on the same tokens"):
         logistic = logistic_accuracy(graph, trained.config, source)
     accuracy = score(trained, source, graph, "test", "accuracy")

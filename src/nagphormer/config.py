@@ -8,7 +8,7 @@ from math import isfinite
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from cyclopts import Parameter
 
@@ -142,8 +142,8 @@ class TrainConfig(NetworkConfig):
     """K: every node gets K+1 tokens."""
     encoding_dim: int = 3
     """Laplacian eigenvectors joined to the features."""
-    feature_scaling: Scaling = "none"
-    """Standardize columns, make rows sum to one, or neither."""
+    feature_scaling: Scaling | None = None
+    """Standardize columns, make rows sum to one, or neither; by default dense features are standardized, sparse not."""
     feature_dropout: float | None = None
     """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
     lr: float = 0.0005
@@ -205,6 +205,11 @@ def field_help(kind: type) -> dict[str, str]:
     return texts
 
 
+for _kind in (ModelConfig, TrainConfig):
+    _lines = (f"    {name}: {text}" for name, text in field_help(_kind).items())
+    _kind.__doc__ = f"{_kind.__doc__}\n\nAttributes:\n" + "\n".join(_lines)
+
+
 def _check_least(config: object, least: int, *names: str) -> None:
     for name in names:
         if not getattr(config, name) >= least:
@@ -221,16 +226,18 @@ def _check_values(config: Any) -> None:
     """Refuse values of another kind than their field's; NumPy's numbers become Python's, which YAML can hold."""
     for name, hint in get_type_hints(type(config)).items():
         value = getattr(config, name)
-        kinds = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-        if get_origin(hint) is Literal:
-            known = list(get_args(hint))
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if value is None and type(None) in kinds:
+            continue
+        if get_origin(kinds[0]) is Literal:
+            known = list(get_args(kinds[0]))
             if value not in known:
                 raise UserError(f"unknown {name} {value!r}: use {', '.join(known)}.{nearest(str(value), known)}")
         elif int in kinds:
             if not isinstance(value, Integral) or isinstance(value, bool):
                 raise UserError(f"{name} must be a whole number, not {value!r}")
             object.__setattr__(config, name, int(value))
-        elif float in kinds and not (value is None and type(None) in kinds):
+        elif float in kinds:
             if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value):
                 raise UserError(f"{name} must be a finite number, not {value!r}")
             object.__setattr__(config, name, float(value))

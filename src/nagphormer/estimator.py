@@ -145,13 +145,16 @@ class NodeClassifier:
     def hop_attention(
         self, graph: Graph, nodes: Any = None, *, node_ids: Any = None, tokens: TokenStore | None = None
     ) -> np.ndarray:
-        """How much each hop 1 … K counted, (n, K), rows sum to 1; arguments as for `predict`."""
+        """How much each hop 1 … K counted beside the node itself, (n, K), rows sum to 1; arguments as for `predict`."""
         return self._infer(predict.hop_attention, graph, nodes, node_ids, tokens)
 
     def score(
         self, graph: Graph, split: str = "test", metric: str = "accuracy", *, tokens: TokenStore | None = None
     ) -> float:
-        """A metric on one of the graph's splits: accuracy, macro_f1, micro_f1, roc_auc, log_loss or ece."""
+        """A metric on one of the graph's splits.
+
+        One of accuracy, macro_f1, micro_f1 and roc_auc, of which more is better, or log_loss and ece, of which less is.
+        """
         predict.check_question(self._fitted(), graph, split, metric)
         return predict.score(self._fitted(), self._source_of(graph, tokens), graph, split, metric)
 

@@ -159,6 +159,8 @@ def read_json(path: Path, kind: str, version: int, keys: Iterable[str]) -> dict[
         version: the format version this code reads.
         keys: what the manifest must hold.
     """
+    if not path.parent.is_dir():
+        raise UserError(f"{path.parent} is not a {kind} folder: it does not exist")
     if not path.is_file():
         raise UserError(f"{path.parent} is not a {kind} folder: it has no {path.name}")
     try:

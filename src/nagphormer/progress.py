@@ -18,6 +18,12 @@ def configure(quiet: bool) -> None:
     _plain_lines, _bars = not quiet, not quiet
 
 
+def note(text: str) -> None:
+    """A line about what is going on, from the command line only."""
+    if _plain_lines:
+        print(f"  {text}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def stage(text: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Show that `text` is going on; call what it yields with the number of steps just done.

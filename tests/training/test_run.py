@@ -302,3 +302,9 @@ def test_a_run_that_was_begun_keeps_what_it_chose(tmp_path, monkeypatch):
     monkeypatch.setattr("nagphormer.training.source.available_memory", lambda: 0)
     again = trained(folder=tmp_path / "run", project_first="auto", precision="auto")
     assert again.config == first.config
+
+
+def test_dense_features_are_standardized_unless_told_otherwise():
+    assert trained(graph=class_graph(), feature_scaling=None).config.feature_scaling == "standardize"
+    assert trained(graph=sparse_graph(), feature_scaling=None).config.feature_scaling == "none"
+    assert trained(graph=class_graph(), feature_scaling="none").config.feature_scaling == "none"

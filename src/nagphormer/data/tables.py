@@ -260,7 +260,7 @@ def _check_splits(db: Any, columns: _NodeColumns) -> None:
     if found:
         raise UserError(
             f"column {columns.split!r} of {columns.table.path} holds {found[2]!r} at node {found[3]!r}: "
-            f"a split is train, val or test, or empty; if the column means something else, rename it or say split=None"
+            f"a split is train, val or test, or empty; if the column means something else, rename it or name another"
         )
 
 

@@ -19,16 +19,16 @@ class AttentionReadout(nn.Module):
         self.score = nn.Linear(2 * dim, 1)
 
     def attention(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Weights of hops 1 … K, (B, K+1, D) -> (B, K)."""
+        """Weights of hops 1 … K, (B, K+1, D) -> (B, K); in float32, so that they sum to one."""
         own, hops = tokens[:, :1], tokens[:, 1:]
         pairs = torch.cat([own.expand_as(hops), hops], dim=-1)  # (B, K, 2D)
-        return self.score(pairs).squeeze(-1).softmax(dim=-1)  # (B, K)
+        return self.score(pairs).squeeze(-1).softmax(dim=-1, dtype=torch.promote_types(tokens.dtype, torch.float32))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """(B, K+1, D) -> (B, D)."""
         if tokens.shape[1] == 1:
             return tokens[:, 0]
-        weights = self.attention(tokens).unsqueeze(1)  # (B, 1, K)
+        weights = self.attention(tokens).to(tokens.dtype).unsqueeze(1)  # (B, 1, K)
         return tokens[:, 0] + (weights @ tokens[:, 1:]).squeeze(1)
 
 

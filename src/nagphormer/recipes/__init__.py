@@ -3,12 +3,13 @@
 from dataclasses import fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 from nagphormer.config import TrainConfig
 from nagphormer.errors import UserError, nearest
+from nagphormer.progress import note
 from nagphormer.tokens.store import TokenStore
 
 FOLDER = Path(__file__).parent
@@ -62,7 +63,7 @@ def settings_of(path: Path) -> dict[str, Any]:
 def _checked(path: Path, name: str, value: Any) -> Any:
     """A number where the default is one: YAML reads 1e-4 as text."""
     hint = get_type_hints(TrainConfig)[name]
-    kinds = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if value is None and type(None) in kinds:
         return None
     for kind, what in ((int, "a whole number"), (float, "a number")):
@@ -84,6 +85,8 @@ def _paths(recipe: str | None, graph_name: str | None) -> list[Path]:
     if Path(recipe).name == recipe and (FOLDER / f"{recipe}.yaml").is_file():
         common, _, dataset = recipe.partition("-")
         own = FOLDER / f"{common}-{dataset or graph_name}.yaml"
+        if not own.is_file():
+            note(f"recipe {recipe} has no settings for a graph named {graph_name!r}: the common ones are used")
         return [FOLDER / f"{common}.yaml", *([own] if own.is_file() else [])]
     if not Path(recipe).is_file():
         names = sorted({path.stem for path in FOLDER.glob("*.yaml") if "-" not in path.stem})

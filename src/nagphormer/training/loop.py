@@ -19,7 +19,7 @@ from torch import nn
 from nagphormer.config import Precision, TrainConfig
 from nagphormer.errors import UserError
 from nagphormer.model.embedding import Embedding
-from nagphormer.progress import epochs_shown
+from nagphormer.progress import epochs_shown, note
 from nagphormer.training.batches import TokenSource, rows_at_once
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History
@@ -187,6 +187,7 @@ class Trainer:
         self.update = facts["update"]
         self.stopping = EarlyStopping(**facts["stopping"])
         self.history.keep(facts["epoch"])
+        note(f"going on after epoch {facts['epoch']}" + (", where it had ended" if self.stopping.done else ""))
         return facts["epoch"]
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from nagphormer import __version__
-from nagphormer.config import ModelConfig, NetworkConfig, TrainConfig
+from nagphormer.config import ModelConfig, NetworkConfig, Scaling, TrainConfig
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file, read_json, write_json
@@ -129,6 +130,10 @@ def _decide(
     kept = None if begun is None else _read_config(begun)
     if config.precision == "auto":
         config = replace(config, precision=kept.precision if kept else resolve_precision("auto", device))
+    if config.feature_scaling is None:
+        dense = graph.features is not None and not sp.issparse(graph.features)
+        scaling: Scaling = "standardize" if dense else "none"
+        config = replace(config, feature_scaling=scaling if store is None else store.manifest["feature_scaling"])
     if config.feature_dropout is None:  # the more columns there are for each training node, the more are hidden
         share = graph.num_features / (graph.num_features + len(graph.splits["train"]))
         config = replace(config, feature_dropout=round(share, 3))

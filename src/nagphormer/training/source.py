@@ -69,7 +69,9 @@ def token_source(
             from nagphormer.tokens.laplacian import laplacian_encoding
 
             encoding = laplacian_encoding(graph, config.encoding_dim, device=device)
-        return ProjectedTokens(graph, config.hops, Columns(graph, encoding, config.feature_scaling), encoding, device)
+        return ProjectedTokens(
+            graph, config.hops, Columns(graph, encoding, config.feature_scaling or "none"), encoding, device
+        )
     if store is None:
         store = hop_tokens(graph, dtype=dtype, out=out, device=device, **_token_settings(config))
     check_store(store, graph, config)
@@ -82,11 +84,12 @@ def check_store(store: TokenStore, graph: Graph, config: TrainConfig) -> None:
 
 
 def _token_settings(config: TrainConfig) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in ("hops", "encoding_dim", "feature_scaling")}
+    scaling = config.feature_scaling or "none"
+    return {"hops": config.hops, "encoding_dim": config.encoding_dim, "feature_scaling": scaling}
 
 
 def tokens_folder(run: Path, graph: Graph, config: TrainConfig) -> Path:
     """Where tokens are cached beside a run: runs on the same graph with the same hops share them."""
-    scaling = "" if config.feature_scaling == "none" else f"-{config.feature_scaling}"
+    scaling = "" if config.feature_scaling in (None, "none") else f"-{config.feature_scaling}"
     name = f"tokens-{graph.fingerprint[:8]}-hops{config.hops}-encoding{config.encoding_dim}{scaling}"
     return (run if run.name else run.absolute()).parent / name  # "." has a parent, too
