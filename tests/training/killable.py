@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 # not used here: slow to import, and otherwise imported anew in every process
-import pandas  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 import torch._dynamo  # noqa: F401
 
