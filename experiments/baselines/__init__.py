@@ -1,0 +1,1 @@
+"""The methods that NAGphormer is compared with, one file each."""

@@ -1,0 +1,135 @@
+"""What every method of the comparison is given, and what it has to do.
+
+Shapes: N nodes, E undirected edges, B nodes in a batch, F features, C classes
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import nn
+
+from nagphormer import Graph
+
+Settings = dict[str, Any]
+"""Arguments of a method's constructor, beside the task."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A graph with labels and splits, as tensors on one device, and the seed of whatever is drawn."""
+
+    graph: Graph
+    device: str = "cpu"
+    seed: int = 0
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.graph.num_nodes
+
+    @property
+    def num_features(self) -> int:
+        """F."""
+        return self.graph.num_features
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.graph.num_classes
+
+    @cached_property
+    def features(self) -> torch.Tensor:
+        """Raw features, (N, F) float32, dense."""
+        features = self.graph.features
+        dense = features.toarray() if sp.issparse(features) else np.asarray(features)
+        return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32)).to(self.device)
+
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        """Class of every node, (N,) int64, -1 where unknown."""
+        return torch.from_numpy(np.asarray(self.graph.labels, dtype=np.int64)).to(self.device)
+
+    @cached_property
+    def splits(self) -> dict[str, torch.Tensor]:
+        """Positions of `train`, `val` and `test`, each int64."""
+        return {name: torch.from_numpy(np.array(nodes)).to(self.device) for name, nodes in self.graph.splits.items()}
+
+    @cached_property
+    def adjacency(self) -> sp.csr_array:
+        """A, (N, N) float32: symmetric, of ones, without self-loops."""
+        ones = np.ones(len(self.graph.indices), dtype=np.float32)
+        return sp.csr_array((ones, self.graph.indices, self.graph.indptr), shape=(self.num_nodes, self.num_nodes))
+
+    @cached_property
+    def edge_index(self) -> torch.Tensor:
+        """Both directions of every edge, without self-loops, (2, 2E) int64."""
+        sources = np.repeat(np.arange(self.num_nodes), np.diff(self.graph.indptr))
+        edges = np.stack([sources, np.asarray(self.graph.indices)]).astype(np.int64)
+        return torch.from_numpy(edges).to(self.device)
+
+    @cached_property
+    def propagation(self) -> torch.Tensor:
+        """Â = D̃^-½ (A + I) D̃^-½, (N, N) sparse CSR."""
+        looped = (self.adjacency + sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")).tocsr()
+        scale = sp.diags_array(1 / np.sqrt(looped.sum(axis=1)))
+        return to_torch((scale @ looped @ scale).tocsr(), self.device)
+
+
+class Method(nn.Module, ABC):
+    """One method on one task; building it is its preparation.
+
+    Torch's random state is seeded with the task's seed before; anything else is drawn from `task.seed`.
+    """
+
+    optimizer: torch.optim.Optimizer
+
+    def __init__(self, task: Task):
+        super().__init__()
+        self.task = task
+
+    @abstractmethod
+    def train_epoch(self) -> None:
+        """Go once over the training nodes (in training mode)."""
+
+    @abstractmethod
+    def logits(self, nodes: torch.Tensor) -> torch.Tensor:
+        """Class scores of some nodes for validation, (B,) -> (B, C); in evaluation mode, without gradients."""
+
+    def infer(self) -> torch.Tensor:
+        """Class scores of all nodes, (N, C), as the method infers them in the end; as `logits` is called."""
+        return self.logits(torch.arange(self.task.num_nodes, device=self.task.device))
+
+
+class FullBatch(Method):
+    """A method that takes one step an epoch, on the whole graph."""
+
+    @abstractmethod
+    def forward(self) -> torch.Tensor:
+        """Class scores of all nodes, (N, C)."""
+
+    def train_epoch(self) -> None:
+        """One step on the mean cross-entropy of the training nodes."""
+        train = self.task.splits["train"]
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self()[train], self.task.labels[train])
+        loss.backward()
+        self.optimizer.step()
+
+    def logits(self, nodes: torch.Tensor) -> torch.Tensor:
+        """Class scores of some nodes, from a pass over the whole graph."""
+        return self()[nodes]
+
+
+def to_torch(matrix: sp.csr_array, device: str) -> torch.Tensor:
+    """A SciPy matrix as a sparse CSR tensor, float32."""
+    starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    values = torch.from_numpy(matrix.data.astype(np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch calls the format beta
+        return torch.sparse_csr_tensor(starts, columns, values, matrix.shape).to(device)

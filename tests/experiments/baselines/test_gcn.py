@@ -1,0 +1,26 @@
+import numpy as np
+import torch
+
+from experiments.baselines.gcn import GCN
+from tests.experiments.small import accuracy, dense_adjacency, small_task, train
+
+
+def test_two_layers_are_the_formula():
+    task = small_task()
+    method = GCN(task, hidden_dim=5).eval()
+    looped = dense_adjacency(task) + np.eye(task.num_nodes)
+    scale = looped.sum(axis=1) ** -0.5
+    propagate = scale[:, None] * looped * scale
+    hidden = task.features.numpy().astype(np.float64)
+    for number, layer in enumerate(method.layers.convs):
+        hidden = propagate @ hidden @ layer.lin.weight.detach().numpy().T + layer.bias.detach().numpy()
+        hidden = np.maximum(hidden, 0) if number == 0 else hidden
+    np.testing.assert_allclose(method().detach().numpy(), hidden, atol=1e-5)
+    np.testing.assert_allclose((task.propagation @ task.features).numpy(), propagate @ task.features.numpy(), atol=1e-5)
+
+
+def test_it_learns_communities():
+    torch.manual_seed(0)
+    method = GCN(small_task())
+    train(method, 60)
+    assert accuracy(method) > 0.8
