@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("torch", "numpy", "scipy", "numba", "triton", "torch-geometric", "scikit-learn")
 
 
-def describe() -> dict[str, Any]:
+def describe(device: str | None = None) -> dict[str, Any]:
     """Machine and versions."""
     import nagphormer
 
@@ -28,13 +28,13 @@ def describe() -> dict[str, Any]:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
-    return {"device": device, "versions": versions, "date": time.strftime("%Y-%m-%d")}
+    processor = torch.cuda.get_device_name() if _on_gpu(device) else platform.processor() or platform.machine()
+    return {"device": processor, "versions": versions, "date": time.strftime("%Y-%m-%d")}
 
 
-def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `work` gives, with its seconds and peak memory in GB: of the GPU where there is one, else resident."""
-    gpu = torch.cuda.is_available()
+def measured(work: Callable[[], dict[str, Any]], device: str | None = None) -> dict[str, Any]:
+    """What `work` gives, with its seconds and peak memory in GB: of the GPU where it is used, else resident."""
+    gpu = _on_gpu(device)
     if gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -45,6 +45,10 @@ def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     peak = torch.cuda.max_memory_allocated() if gpu else _peak_resident()
     return facts | {"seconds": round(seconds, 2), "peak_gb": round(peak / 1e9, 3)}
+
+
+def _on_gpu(device: str | None) -> bool:
+    return torch.cuda.is_available() if device is None else device.startswith("cuda")
 
 
 def _peak_resident() -> int:
@@ -66,6 +70,11 @@ def read_cell(table: str, name: str, config: TrainConfig) -> dict[str, Any] | No
 
 
 def write_cell(table: str, name: str, facts: dict[str, Any]) -> None:
-    """Write one cell, whole or not at all."""
-    with new_file(RESULTS / table / f"{name}.json") as staging:
-        write_json(staging, facts | describe())
+    """Write one cell of a table, with machine and versions."""
+    write_facts(RESULTS / table / f"{name}.json", facts | describe())
+
+
+def write_facts(path: Path, facts: dict[str, Any]) -> None:
+    """Write a cell's facts, whole or not at all."""
+    with new_file(path) as staging:
+        write_json(staging, facts)

@@ -76,9 +76,7 @@ class Task:
     @cached_property
     def propagation(self) -> torch.Tensor:
         """Â = D̃^-½ (A + I) D̃^-½, (N, N) sparse CSR."""
-        looped = (self.adjacency + sp.eye_array(self.num_nodes, dtype=np.float32, format="csr")).tocsr()
-        scale = sp.diags_array(1 / np.sqrt(looped.sum(axis=1)))
-        return to_torch((scale @ looped @ scale).tocsr(), self.device)
+        return to_torch(normalized(self.adjacency), self.device)
 
 
 class Method(nn.Module, ABC):
@@ -124,6 +122,37 @@ class FullBatch(Method):
     def logits(self, nodes: torch.Tensor) -> torch.Tensor:
         """Class scores of some nodes, from a pass over the whole graph."""
         return self()[nodes]
+
+
+class _Product(torch.autograd.Function):
+    """A sparse matrix times a dense one."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: torch.Tensor, transposed: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
+        ctx.transposed = transposed
+        return matrix @ dense
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[None, None, torch.Tensor]:
+        return None, None, ctx.transposed @ grads[0]
+
+
+def product(matrix: torch.Tensor, dense: torch.Tensor, transposed: torch.Tensor | None = None) -> torch.Tensor:
+    """A sparse CSR matrix times a dense one; torch itself would transpose the matrix anew in every backward pass.
+
+    Args:
+        matrix: (N, N).
+        dense: (N, D).
+        transposed: of the matrix, where it is not symmetric.
+    """
+    return _Product.apply(matrix, matrix if transposed is None else transposed, dense)
+
+
+def normalized(adjacency: sp.csr_array) -> sp.csr_array:
+    """D̃^-½ (A + I) D̃^-½."""
+    looped = (adjacency + sp.eye_array(adjacency.shape[0], dtype=np.float32, format="csr")).tocsr()
+    scale = sp.diags_array(1 / np.sqrt(looped.sum(axis=1)))
+    return (scale @ looped @ scale).tocsr()
 
 
 def to_torch(matrix: sp.csr_array, device: str) -> torch.Tensor:

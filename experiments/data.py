@@ -1,0 +1,63 @@
+"""The graphs of the paper, and synthetic ones of the size of those that cannot be had."""
+
+from functools import lru_cache
+
+from nagphormer import Graph, load_graph, per_class_split, random_split, synthetic_graph
+from nagphormer.data.datasets import DATASETS
+from nagphormer.errors import UserError
+
+SMALL = ("pubmed", "corafull", "computers", "photo", "cs", "physics")
+LARGE = ("aminer", "reddit", "amazon2m")
+GOPHORMER = ("cora", "citeseer", "pubmed", "blogcatalog", "dblp", "flickr")
+QUICK = ("cora", "citeseer")
+SYNTHETIC = "synthetic-"
+"""Before a data set's name: a random graph of its size."""
+RANDOM = "random-"
+"""Before a number of nodes: a random graph of that size, ten edges a node."""
+
+TITLES = {
+    "pubmed": "Pubmed",
+    "corafull": "CoraFull",
+    "computers": "Computers",
+    "photo": "Photo",
+    "cs": "CS",
+    "physics": "Physics",
+    "aminer": "AMiner-CS",
+    "reddit": "Reddit",
+    "amazon2m": "Amazon2M",
+    "cora": "Cora",
+    "citeseer": "Citeseer",
+    "dblp": "DBLP",
+    "blogcatalog": "BlogCatalog",
+    "flickr": "Flickr",
+}
+
+
+def load(dataset: str, seed: int) -> Graph:
+    """A data set with the split of a seed; `synthetic-<name>` is a random graph of that one's size."""
+    if dataset.startswith(RANDOM):
+        num_nodes = int(dataset.removeprefix(RANDOM))
+        return random_split(synthetic_graph(num_nodes, 10 * num_nodes, num_features=64, num_classes=10), seed=seed)
+    if not dataset.startswith(SYNTHETIC):
+        return load_graph(dataset, seed=seed)
+    size = DATASETS[dataset.removeprefix(SYNTHETIC)]
+    graph = synthetic_graph(size.num_nodes, size.num_edges, size.num_features, size.num_classes)
+    return per_class_split(graph, seed=seed)
+
+
+@lru_cache
+def obtainable(dataset: str) -> bool:
+    """Whether a data set can be loaded here."""
+    if dataset.startswith(SYNTHETIC):
+        return True
+    try:
+        load(dataset, 0)
+    except UserError:
+        return False
+    return True
+
+
+def title(dataset: str) -> str:
+    """A data set's name as people write it."""
+    base = TITLES.get(dataset.removeprefix(SYNTHETIC), dataset)
+    return f"synthetic, {base}'s size" if dataset.startswith(SYNTHETIC) else base

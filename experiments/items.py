@@ -1,0 +1,138 @@
+"""The tables and figures of the paper's evaluation: which rows, on which data sets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from experiments.baselines.method import Settings
+from experiments.data import GOPHORMER, LARGE, QUICK, SMALL, SYNTHETIC
+from experiments.harness import DONE, Cell, Grid
+from experiments.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with the settings it may choose from."""
+
+    title: str
+    method: str
+    candidates: Callable[[str], list[Settings]]
+    """What is tried on a data set, in order of preference."""
+
+    def tuning(self, dataset: str) -> list[Cell]:
+        """The cells among which the settings are chosen: all candidates, on the split of seed 0."""
+        return [Cell(dataset, self.method, 0, settings) for settings in self.candidates(dataset)]
+
+    def chosen(self, dataset: str) -> Settings | None:
+        """The candidate that is best on the validation nodes of seed 0, if any was measured and ended well."""
+        done = [(cell, facts) for cell in self.tuning(dataset) if (facts := cell.read()) and facts["outcome"] == DONE]
+        if not done:
+            return None
+        best = max(done, key=lambda pair: (pair[1]["val_accuracy"], -pair[1]["val_loss"]))
+        return best[0].settings
+
+    def cells(self, dataset: str, seeds: int) -> list[Cell]:
+        """The chosen settings on every seed; none while there is nothing to choose from."""
+        settings = self.chosen(dataset)
+        return [] if settings is None else [Cell(dataset, self.method, seed, settings) for seed in range(seeds)]
+
+    def recorded(self, dataset: str) -> dict[int, dict[str, Any]]:
+        """Facts of the chosen settings by seed, as far as measured."""
+        found = ((cell.seed, cell.read()) for cell in self.cells(dataset, seeds=10))
+        return {seed: facts for seed, facts in found if facts and facts["outcome"] == DONE}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One table or figure."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    datasets: tuple[str, ...]
+
+    def fill(self, grid: Grid, seeds: int) -> None:
+        """Measure what is missing: the choice of settings first, then the other seeds."""
+        pairs = [(row, dataset) for dataset in self.datasets for row in self.rows]
+        grid.fill(cell for row, dataset in pairs for cell in row.tuning(dataset))
+        grid.fill(cell for row, dataset in pairs for cell in row.cells(dataset, seeds))
+
+    def quick(self) -> "Item":
+        """The same on two small graphs, with one setting a row."""
+        rows = (replace(row, candidates=_first(row)) for row in self.rows)
+        return replace(self, rows=tuple(rows), datasets=QUICK)
+
+
+def _first(row: Row) -> Callable[[str], list[Settings]]:
+    return lambda dataset: [row.candidates(dataset)[0] | METHODS[row.method].quick]
+
+
+def _row(method: str) -> Row:
+    """A method as the harness tunes it."""
+    return Row(METHODS[method].title, method, METHODS[method].settings)
+
+
+def _ours(title: str, **settings: Any) -> Row:
+    """NAGphormer with some of the recipe's settings replaced."""
+    return Row(title, "nagphormer", lambda dataset: [settings])
+
+
+def _published(method: str) -> Row:
+    """A method with its published settings for the graph whose size a synthetic one has."""
+
+    def candidates(dataset: str) -> list[Settings]:
+        base = dataset.removeprefix(SYNTHETIC)
+        if method == "nagphormer":
+            return [{"recipe": f"paper-{base}"}]
+        return METHODS[method].settings(base)[:1]
+
+    return Row(METHODS[method].title, method, candidates)
+
+
+SCALABLE = ("pprgo", "graphsaint", "grand_plus", "nagphormer")
+STUDIED = ("pubmed", "computers", "photo")
+"""Parameters are studied on these: the three graphs of the paper's figures cannot be had."""
+
+ITEMS = {
+    item.name: item
+    for item in (
+        Item("table-small", "Small graphs", tuple(_row(method) for method in METHODS), SMALL),
+        Item("table-large", "Large graphs", tuple(_row(method) for method in SCALABLE), LARGE),
+        Item(
+            "table-encoding",
+            "Structural encoding",
+            (_ours("without encoding", encoding_dim=0), _ours("with encoding")),
+            (*SMALL, *LARGE),
+        ),
+        Item(
+            "figure-readout",
+            "Readout",
+            (_ours("ATT."), _ours("SIN.", readout="self"), _ours("SUM.", readout="sum")),
+            (*SMALL, *LARGE),
+        ),
+        Item(
+            "figure-hops",
+            "Number of hops",
+            tuple(_ours(f"K = {hops}", hops=hops, num_layers=1) for hops in range(4, 21, 2)),
+            (*STUDIED, *LARGE),
+        ),
+        Item(
+            "figure-layers",
+            "Number of layers",
+            tuple(_ours(f"L = {layers}", num_layers=layers) for layers in range(1, 6)),
+            (*STUDIED, *LARGE),
+        ),
+        Item(
+            "table-cost",
+            "Cost on large graphs",
+            tuple(_published(method) for method in SCALABLE),
+            tuple(SYNTHETIC + dataset for dataset in LARGE),
+        ),
+        Item(
+            "table-gophormer",
+            "Gophormer's graphs",
+            (_row("gophormer"), _row("nagphormer")),
+            GOPHORMER,
+        ),
+    )
+}

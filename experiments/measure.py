@@ -1,0 +1,132 @@
+"""One method on one graph: prepared, trained, and asked for every node.
+
+Every method gets the same splits and the same rule for stopping; test labels are read once, after training.
+
+Shapes: N nodes, C classes
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from experiments.baselines.method import Method, Settings, Task
+from nagphormer import Graph, NodeClassifier
+from nagphormer.training.stopping import EarlyStopping
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long every method may train: the same for all."""
+
+    epochs: int = 1000
+    patience: int = 100
+    """Epochs without a better validation accuracy or loss."""
+
+
+Measure = Callable[[Graph, Settings, int, str, Budget], dict[str, Any]]
+"""Facts of a method: from graph, settings, seed, device and budget."""
+
+
+def baseline(build: Callable[..., Method]) -> Measure:
+    """How a method that is built from a task and its settings is measured."""
+    return partial(_measure_baseline, build)
+
+
+def _measure_baseline(
+    build: Callable[..., Method], graph: Graph, settings: Settings, seed: int, device: str, budget: Budget
+) -> dict[str, Any]:
+    task = Task(graph, device, seed)
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU: wide features are read several times as fast
+    clock = _Clock(device)
+    torch.manual_seed(seed)
+    method = build(task, **settings)
+    prepared = clock.lap()
+    stopping = _train(method, budget)
+    trained = clock.lap()
+    with torch.no_grad():
+        scores = method.eval().infer()
+    inferred = clock.lap()
+    return {
+        **_accuracies(graph, scores.argmax(dim=1).cpu().numpy()),
+        "val_loss": stopping["best_loss"],
+        "best_epoch": stopping["best_epoch"],
+        "epochs": stopping["epochs"],
+        "stages": {"prepare": prepared, "train": trained, "infer": inferred},
+        "parameters": sum(weight.numel() for weight in method.parameters()),
+    }
+
+
+def _train(method: Method, budget: Budget) -> dict[str, Any]:
+    """Train until patience or epochs run out; the method is left with the best epoch's weights."""
+    stopping = EarlyStopping(budget.patience)
+    nodes, labels = method.task.splits["val"], method.task.labels
+    best: dict[str, torch.Tensor] = {}
+    epoch = 0
+    while epoch < budget.epochs and not stopping.done:
+        epoch += 1
+        method.train()
+        method.train_epoch()
+        method.eval()
+        with torch.no_grad():
+            scores = method.logits(nodes)
+            loss = nn.functional.cross_entropy(scores, labels[nodes])
+            accuracy = (scores.argmax(dim=1) == labels[nodes]).float().mean()
+        numbers = torch.stack([accuracy, loss]).tolist()  # both at once: reading a number waits for the GPU
+        if not np.isfinite(numbers[1]):
+            raise FloatingPointError(f"the validation loss became {numbers[1]} in epoch {epoch}")
+        if stopping.update(epoch, *numbers):
+            best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+    method.load_state_dict(best)
+    return {"best_epoch": stopping.best_epoch, "best_loss": stopping.best_loss, "epochs": epoch}
+
+
+def measure_ours(graph: Graph, settings: Settings, seed: int, device: str, budget: Budget) -> dict[str, Any]:
+    """NAGphormer with the settings of a recipe; everything but the epochs counts as preparation."""
+    common: Settings = {"recipe": "paper", "epochs": budget.epochs, "patience": budget.patience}
+    classifier = NodeClassifier(**(common | settings), seed=seed, device=device)
+    clock = _Clock(device)
+    classifier.fit(graph)
+    fitted = clock.lap()
+    scores = classifier.predict_proba(graph)
+    inferred = clock.lap()
+    trained = round(sum(record["seconds"] for record in classifier.history_), 3)
+    return {
+        **_accuracies(graph, scores.argmax(axis=1)),
+        "val_loss": classifier.history_[classifier.best_epoch_ - 1]["val_loss"],
+        "best_epoch": classifier.best_epoch_,
+        "epochs": len(classifier.history_),
+        "stages": {"prepare": round(fitted - trained, 3), "train": trained, "infer": inferred},
+        "parameters": sum(weight.numel() for weight in classifier.model_.parameters()),
+    }
+
+
+def _accuracies(graph: Graph, found: np.ndarray) -> dict[str, float]:
+    """Accuracy on validation and test nodes, and what naming the commonest training class would give."""
+    labels = np.asarray(graph.labels)
+    commonest = np.bincount(labels[graph.splits["train"]]).argmax()
+    val, test = (graph.splits[name] for name in ("val", "test"))
+    return {
+        "test_accuracy": float((found[test] == labels[test]).mean()),
+        "val_accuracy": float((found[val] == labels[val]).mean()),
+        "majority": float((labels[test] == commonest).mean()),
+    }
+
+
+class _Clock:
+    """Seconds between laps, with the GPU's work done."""
+
+    def __init__(self, device: str):
+        self._wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+        self.lap()
+
+    def lap(self) -> float:
+        self._wait()
+        now = time.perf_counter()
+        passed, self._start = now - getattr(self, "_start", now), now
+        return round(passed, 3)

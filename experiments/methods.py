@@ -1,0 +1,80 @@
+"""Every method of the comparison, in the order of the tables.
+
+A method's module is loaded when it is used: most need torch_geometric, which takes seconds that not every cell has to
+spend.
+"""
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from experiments.baselines.method import Settings
+from experiments.measure import Measure, baseline, measure_ours
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a method is called, measured and tuned."""
+
+    title: str
+    module: str
+    """In `experiments.baselines`."""
+    build: str
+    """Its class there."""
+    candidates: str = "settings"
+    """The function there that gives what is tried on a data set."""
+
+    @property
+    def measure(self) -> Measure:
+        """How the method is measured."""
+        return baseline(getattr(self._loaded, self.build))
+
+    def settings(self, dataset: str) -> list[Settings]:
+        """What is tried on a data set: at most four, so that no method is tuned more than another."""
+        return getattr(self._loaded, self.candidates)(dataset)
+
+    @property
+    def quick(self) -> Settings:
+        """What a quick run changes."""
+        return getattr(self._loaded, "QUICK", {})
+
+    @property
+    def _loaded(self) -> Any:
+        return import_module(f"experiments.baselines.{self.module}")
+
+
+@dataclass(frozen=True)
+class Ours:
+    """NAGphormer, with the paper's settings."""
+
+    title: str = "NAGphormer"
+    measure: Measure = measure_ours
+    quick: Settings = field(default_factory=lambda: {"hidden_dim": 128})
+
+    def settings(self, dataset: str) -> list[Settings]:
+        """One: the paper's."""
+        return [{}]
+
+
+METHODS: dict[str, Entry | Ours] = {
+    "mlp": Entry("MLP", "mlp", "MLP"),
+    "logistic": Entry("logistic regression on tokens", "logistic", "Logistic"),
+    "gcn": Entry("GCN", "gcn", "GCN"),
+    "gat": Entry("GAT", "gat", "GAT"),
+    "appnp": Entry("APPNP", "appnp", "APPNP"),
+    "gprgnn": Entry("GPRGNN", "gprgnn", "GPRGNN"),
+    "tuned_gcn": Entry("tuned GCN", "tuned", "TunedGCN", "settings_gcn"),
+    "tuned_sage": Entry("tuned SAGE", "tuned", "TunedSAGE", "settings_sage"),
+    "sign": Entry("SIGN", "sign", "SIGN"),
+    "graphsaint": Entry("GraphSAINT", "graphsaint", "GraphSAINT"),
+    "pprgo": Entry("PPRGo", "pprgo", "PPRGo"),
+    "grand_plus": Entry("GRAND+", "grand_plus", "GrandPlus"),
+    "gt": Entry("GT", "gt", "GT"),
+    "graphormer": Entry("Graphormer", "graphormer", "Graphormer"),
+    "san": Entry("SAN", "san", "SAN"),
+    "graphgps": Entry("GraphGPS", "graphgps", "GraphGPS"),
+    "gophormer": Entry("Gophormer", "gophormer", "Gophormer"),
+    "sgformer": Entry("SGFormer", "sgformer", "SGFormer"),
+    "polynormer": Entry("Polynormer", "polynormer", "Polynormer"),
+    "nagphormer": Ours(),
+}

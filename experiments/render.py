@@ -1,0 +1,282 @@
+"""Recorded cells as text: the tables and figures of the paper with its numbers beside ours."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from experiments import paper
+from experiments.complexity import complexity_section
+from experiments.data import SYNTHETIC, title
+from experiments.figures import bars, lines
+from experiments.harness import OUT_OF_MEMORY, TIME_OUT
+from experiments.items import ITEMS, Item, Row
+from experiments.remarks import REMARKS
+from experiments.statistics import difference_to_published, paired_difference, spread
+from nagphormer.files import new_file
+
+OURS = "nagphormer"
+INTRODUCTION = """# Results
+
+NAGphormer and the methods it is compared with: each table and figure of the paper's evaluation. This page is written
+by `python -m experiments render` from the cells in `experiments/results/cells/`; every number in it was measured by the
+command above its table.
+
+- **Splits**: random 60/20/20, seed s = `np.random.RandomState(s).permutation(n)`, the same for all methods. The paper's
+  own splits are not published.
+- **Training**: at most 1,000 epochs, patience 100 (epochs without a better validation accuracy or loss), the weights of
+  the best validation accuracy. The same for all methods.
+- **Tuning**: at most four settings a method and data set, the published one among them, chosen by validation accuracy
+  on seed 0. NAGphormer has one: the paper's.
+- **Numbers**: test accuracy in percent, mean ± deviation over seeds. *paper* is what the paper reports, over ten runs;
+  *higher*, *lower* and *same* say whether the 95 % interval of the difference of means (Welch) leaves out zero.
+- **Bold** is the best of a column only where it differs from the second: the 95 % interval of the paired difference on
+  the same splits leaves out zero.
+- **Outcomes**: *out of memory* and *time-out* are results, under the limits that the line below the table names.
+  *no data* marks graphs of the paper that could not be had; *–* is not measured yet."""
+
+
+def render(folder: Path) -> Path:
+    """Write `results.md` and its figures into a folder."""
+    parts = [INTRODUCTION] + [section(item, folder) for item in ITEMS.values()] + [complexity_section(folder)]
+    path = folder / "results.md"
+    with new_file(path) as staging:
+        staging.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return path
+
+
+def section(item: Item, folder: Path | None = None) -> str:
+    """One item as Markdown; its figure is written where a folder is given."""
+    parts = [f"## {item.title}", f"`python -m experiments {item.name}`"]
+    if item.name == "table-cost":
+        parts.append(_cost_table(item))
+    else:
+        parts.append(_accuracy_table(item))
+    extra = {
+        "table-small": (_ranks, _paired, _stages),
+        "table-encoding": (_gains,),
+        "figure-readout": (_gains,),
+    }
+    parts += [text for write in extra.get(item.name, ()) if (text := write(item))]
+    if folder and item.name.startswith("figure"):
+        parts.append(_figure(item, folder))
+    parts += [f"- {remark}" for remark in REMARKS.get(item.name, ())]
+    parts.append(_provenance(item))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _accuracy_table(item: Item) -> str:
+    rows = [[row.title, *(_accuracy(item, row, dataset) for dataset in item.datasets)] for row in item.rows]
+    return _table(["method", *map(title, item.datasets)], rows)
+
+
+def _accuracy(item: Item, row: Row, dataset: str) -> str:
+    """Ours, whether it is best, and the paper's."""
+    scores = _scores(row, dataset)
+    published = _published(item, row, dataset)
+    if not scores:
+        text = _outcome(row, dataset)
+        return text + (f" (paper {_number(published)})" if published else "")
+    text = spread(list(scores.values()))
+    if _is_best(item, row, dataset):
+        text = f"**{text}**"
+    if published is None:
+        return text
+    word = _word(list(scores.values()), published)
+    return f"{text} (paper {_number(published)}{word})"
+
+
+def _scores(row: Row, dataset: str) -> dict[int, float]:
+    """Test accuracy in percent by seed."""
+    return {seed: 100 * facts["test_accuracy"] for seed, facts in row.recorded(dataset).items()}
+
+
+def _outcome(row: Row, dataset: str) -> str:
+    """Why there is no accuracy."""
+    found = [facts["outcome"] for cell in row.tuning(dataset) if (facts := cell.read())]
+    for outcome in (OUT_OF_MEMORY, TIME_OUT):
+        if outcome in found:
+            return outcome
+    return "failed" if found else "no data" if _is_missing(dataset) else "–"
+
+
+def _is_missing(dataset: str) -> bool:
+    """Whether no method at all was measured on a data set: it could not be had."""
+    return not any(Path(cell.path).parent.is_dir() for cell in ITEMS["table-small"].rows[0].tuning(dataset))
+
+
+def _published(item: Item, row: Row, dataset: str) -> tuple[float, float] | float | str | None:
+    if item.name == "table-encoding":
+        full = (paper.SMALL | paper.LARGE)[OURS] | paper.LARGE[OURS] | paper.SMALL[OURS]
+        return paper.WITHOUT_ENCODING.get(dataset) if row.title.startswith("without") else full.get(dataset)
+    if item.name == "figure-readout":
+        return (paper.LARGE[OURS] | paper.SMALL[OURS]).get(dataset) if row.title == "ATT." else None
+    tables: dict[str, dict[str, Any]] = {
+        "table-small": paper.SMALL,
+        "table-large": paper.LARGE,
+        "table-gophormer": paper.GOPHORMER,
+    }
+    return tables.get(item.name, {}).get(row.method, {}).get(dataset)
+
+
+def _number(published: tuple[float, float] | float | str) -> str:
+    if isinstance(published, str):
+        return published
+    return f"{published[0] if isinstance(published, tuple) else published:.2f}"
+
+
+def _word(values: list[float], published: tuple[float, float] | float | str) -> str:
+    """Whether ours differs from the paper's, in a word."""
+    if isinstance(published, str):
+        return ""
+    known = published if isinstance(published, tuple) else (published, 0.0)
+    difference = difference_to_published(values, known)
+    if difference is None:
+        return ""
+    return ", same" if not difference.is_one else ", higher" if difference.mean > 0 else ", lower"
+
+
+def _ranking(item: Item, dataset: str) -> list[tuple[Row, dict[int, float]]]:
+    """Rows that have an accuracy on a data set, best first."""
+    scored = [(row, scores) for row in item.rows if (scores := _scores(row, dataset))]
+    return sorted(scored, key=lambda pair: -mean(pair[1].values()))
+
+
+def _is_best(item: Item, row: Row, dataset: str) -> bool:
+    """Whether a row is first on a data set, by a difference that is one."""
+    ranking = _ranking(item, dataset)
+    if len(ranking) < 2 or ranking[0][0] != row:
+        return False
+    difference = paired_difference(ranking[0][1], ranking[1][1])
+    return difference is not None and difference.is_one
+
+
+def _ranks(item: Item) -> str:
+    """Where NAGphormer stands."""
+    told = []
+    for dataset in item.datasets:
+        ranking = _ranking(item, dataset)
+        methods = [row.method for row, _ in ranking]
+        if OURS in methods and len(methods) > 1:
+            first = "" if methods[0] == OURS else f" (first: {ranking[0][0].title})"
+            told.append(f"{title(dataset)} {methods.index(OURS) + 1} of {len(methods)}{first}")
+    return f"**NAGphormer's rank by mean accuracy**: {'; '.join(told)}." if told else ""
+
+
+def _paired(item: Item) -> str:
+    """NAGphormer minus every other method, on the same splits."""
+    ours = next((row for row in item.rows if row.method == OURS), None)
+    if ours is None:
+        return ""
+    rows = []
+    for row in item.rows:
+        if row is not ours:
+            pairs = (paired_difference(_scores(ours, name), _scores(row, name)) for name in item.datasets)
+            rows.append([row.title, *(str(pair) if pair else "–" for pair in pairs)])
+    heading = "NAGphormer minus each method on the same splits, mean and 95 % interval:"
+    return heading + "\n\n" + _table(["method", *map(title, item.datasets)], rows)
+
+
+def _stages(item: Item) -> str:
+    """Seconds and memory of every method."""
+    rows = []
+    for row in item.rows:
+        texts = []
+        for dataset in item.datasets:
+            facts = list(row.recorded(dataset).values())
+            if not facts:
+                texts.append("–")
+                continue
+            seconds = (mean(each["stages"][stage] for each in facts) for stage in ("prepare", "train", "infer"))
+            texts.append(" + ".join(f"{value:.2g}" for value in seconds) + f" s, {_peak(facts):.2g} GB")
+        rows.append([row.title, *texts])
+    heading = (
+        "Seconds for preparation + training (validation included) + inference on all nodes, and peak memory. "
+        "Several cells shared the machine at a time, so compare orders of magnitude:"
+    )
+    return heading + "\n\n" + _table(["method", *map(title, item.datasets)], rows)
+
+
+def _peak(facts: list[dict[str, Any]]) -> float:
+    return max(each["peak_gb"] for each in facts)
+
+
+def _gains(item: Item) -> str:
+    """Paired differences of the published way to the others."""
+    main = item.rows[-1] if item.name == "table-encoding" else item.rows[0]
+    rows = []
+    for row in item.rows:
+        if row is not main:
+            pairs = (paired_difference(_scores(main, name), _scores(row, name)) for name in item.datasets)
+            rows.append([f"{main.title} minus {row.title}", *(str(pair) if pair else "–" for pair in pairs)])
+    if item.name == "table-encoding":
+        full = paper.LARGE[OURS] | paper.SMALL[OURS]
+        gains = (full[name][0] - paper.WITHOUT_ENCODING[name] for name in item.datasets)  # type: ignore[operator]
+        rows.append(["the paper's gain", *(f"{gain:+.2f}" for gain in gains)])
+    return "On the same splits, mean and 95 % interval:\n\n" + _table(["", *map(title, item.datasets)], rows)
+
+
+def _cost_table(item: Item) -> str:
+    rows = []
+    for row in item.rows:
+        texts = []
+        for dataset in item.datasets:
+            facts = list(row.recorded(dataset).values())
+            megabytes, seconds = paper.COST[row.method].get(dataset.removeprefix(SYNTHETIC), (0, 0.0))
+            published = f" (paper {megabytes:,} MB, {seconds} s)" if megabytes else ""
+            if facts:
+                spent = mean(each["stages"]["train"] + each["stages"]["infer"] for each in facts)
+                ready = mean(each["stages"]["prepare"] for each in facts)
+                memory = 1000 * _peak(facts)
+                epochs = mean(each["epochs"] for each in facts)
+                texts.append(
+                    f"{memory:,.0f} MB, {spent:.1f} s for {epochs:.0f} epochs, prepared in {ready:.1f} s{published}"
+                )
+            else:
+                texts.append(_outcome(row, dataset) + published)
+        rows.append([row.title, *texts])
+    return _table(["method", *map(title, item.datasets)], rows)
+
+
+def _figure(item: Item, folder: Path) -> str:
+    """Draw a figure and give the Markdown that shows it."""
+    data = {
+        title(dataset): [(row.title, list(_scores(row, dataset).values())) for row in item.rows]
+        for dataset in item.datasets
+        if all(_scores(row, dataset) for row in item.rows)
+    }
+    if not data:
+        return ""
+    path = folder / "results" / f"{item.name}.svg"
+    (bars if item.name == "figure-readout" else lines)(data, path)
+    return f"![{item.title}](results/{path.name})"
+
+
+def _provenance(item: Item) -> str:
+    """Machines, versions, dates and limits of the cells shown."""
+    facts = [each for row in item.rows for dataset in item.datasets for each in row.recorded(dataset).values()]
+    facts += [
+        each
+        for row in item.rows
+        for dataset in item.datasets
+        for cell in row.tuning(dataset)
+        if (each := cell.read()) and each["outcome"] in (OUT_OF_MEMORY, TIME_OUT)
+    ]
+    if not facts:
+        return ""
+    machines = _listed(each["device"] for each in facts)
+    versions = _listed(
+        f"torch {each['versions']['torch']}, PyG {each['versions'].get('torch-geometric')}" for each in facts
+    )
+    limits = _listed(f"{each['limits']['memory']:g} GB and {each['limits']['seconds']:g} s" for each in facts)
+    dates = sorted({each["date"] for each in facts})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"{machines}; {versions}; {when}; limits of a cell: {limits}."
+
+
+def _listed(values: Iterable[str]) -> str:
+    return " and ".join(sorted(set(values)))
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))

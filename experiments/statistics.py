@@ -1,0 +1,57 @@
+"""Means over seeds, and differences between methods on the same splits, with their uncertainty."""
+
+from dataclasses import dataclass
+from math import sqrt
+from statistics import mean, stdev
+
+from scipy import stats
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean difference with its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+
+
+def spread(values: list[float]) -> str:
+    """Mean and deviation over seeds."""
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def paired_difference(ours: dict[int, float], theirs: dict[int, float]) -> Difference | None:
+    """Ours minus theirs over the seeds both have, by Student's t; None with fewer than two."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    if len(seeds) < 2:
+        return None
+    differences = [ours[seed] - theirs[seed] for seed in seeds]
+    half = _quantile(len(seeds) - 1) * stdev(differences) / sqrt(len(seeds))
+    middle = mean(differences)
+    return Difference(middle, middle - half, middle + half)
+
+
+def difference_to_published(values: list[float], published: tuple[float, float], runs: int = 10) -> Difference | None:
+    """Ours minus a published mean and deviation over `runs` other splits, by Welch's t; None with fewer than two."""
+    if len(values) < 2:
+        return None
+    ours, theirs = stdev(values) ** 2 / len(values), published[1] ** 2 / runs
+    total = ours + theirs
+    freedom = total**2 / (ours**2 / (len(values) - 1) + theirs**2 / (runs - 1)) if total else 1.0
+    middle, half = mean(values) - published[0], _quantile(freedom) * sqrt(total)
+    return Difference(middle, middle - half, middle + half)
+
+
+def _quantile(freedom: float) -> float:
+    return float(stats.t.ppf(0.5 + CONFIDENCE / 2, freedom))

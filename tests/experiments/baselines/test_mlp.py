@@ -1,0 +1,55 @@
+import dataclasses
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from experiments.baselines.method import Task
+from experiments.baselines.mlp import MLP, settings
+from nagphormer import from_scipy
+from tests.experiments.small import accuracy, small_task, train
+
+
+def test_it_is_the_formula():
+    task = small_task()
+    method = MLP(task, hidden_dim=5).eval()
+    _, first, _, _, second = [layer.state_dict() for layer in method.layers]
+    hidden = task.features.numpy() @ first["weight"].numpy().T + first["bias"].numpy()
+    expected = np.maximum(hidden, 0) @ second["weight"].numpy().T + second["bias"].numpy()
+    np.testing.assert_allclose(method().detach().numpy(), expected, atol=1e-5)
+
+
+def test_it_sees_no_graph():
+    task = small_task()
+    empty = sp.csr_array((task.num_nodes, task.num_nodes), dtype=np.float32)
+    bare = Task(from_scipy(empty, task.features.numpy(), task.graph.labels))
+    method = MLP(task).eval()
+    alone = MLP(bare).eval()
+    alone.load_state_dict(method.state_dict())
+    torch.testing.assert_close(alone(), method())
+
+
+def test_a_training_step_leaves_test_labels_alone():
+    task = small_task()
+    labels = np.array(task.graph.labels)
+    labels[task.splits["test"].numpy()] = 0
+    other = Task(dataclasses.replace(task.graph, labels=labels))
+    results = []
+    for given in (task, other):
+        torch.manual_seed(0)
+        method = MLP(given)
+        train(method, 2)
+        results.append(method.eval()())
+    torch.testing.assert_close(*results)
+
+
+def test_it_learns_classes_from_features():
+    torch.manual_seed(0)
+    method = MLP(small_task(num_nodes=300))
+    train(method, 60)
+    assert accuracy(method) > 0.6
+
+
+def test_settings_build():
+    for setting in settings("cora"):
+        MLP(small_task(), **setting)

@@ -1,0 +1,88 @@
+import json
+import multiprocessing
+import signal
+import time
+
+import pytest
+
+from experiments import cells
+from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child
+
+QUICK = {"epochs": 2, "patience": 2}
+
+
+@pytest.fixture(autouse=True)
+def results(monkeypatch, tmp_path):
+    """Cells are kept in a folder of the test."""
+    monkeypatch.setattr(cells, "RESULTS", tmp_path)
+    return tmp_path
+
+
+def grid(memory=8, seconds=100, jobs=1):
+    return Grid("cpu", jobs, Limits(memory, seconds), QUICK)
+
+
+def logistic(seed=0, **settings):
+    return Cell("cora", "logistic", seed, {"encoding_dim": 0} | settings)
+
+
+def test_a_cell_is_measured_in_a_child_and_kept_with_all_that_tells_where_it_comes_from(results, capsys):
+    cell = logistic()
+    grid().fill([cell])
+    facts = json.loads((results / "cells" / "cora" / "logistic-encoding_dim=0-seed0.json").read_text())
+    assert facts == cell.read()
+    assert facts["outcome"] == DONE
+    assert facts["test_accuracy"] > facts["majority"]
+    assert facts["settings"] == {"encoding_dim": 0}
+    assert facts["limits"] == {"memory": 8, "seconds": 100}
+    assert facts["epochs"] == 2
+    assert set(facts["stages"]) == {"prepare", "train", "infer"}
+    assert facts["peak_gb"] > 0.05
+    assert {"torch", "numpy"} <= set(facts["versions"])
+    assert "[1/1" in capsys.readouterr().out
+
+
+def test_a_recorded_cell_is_not_measured_again_and_the_rest_of_a_grid_is(capsys):
+    grid().fill([logistic()])
+    before = logistic().path.stat().st_mtime_ns
+    grid(jobs=2).fill([logistic(), logistic(seed=1), logistic(seed=2)])
+    assert logistic().path.stat().st_mtime_ns == before
+    assert {logistic(seed).read()["seed"] for seed in range(3)} == {0, 1, 2}
+    assert "1 of 3 cells are recorded" in capsys.readouterr().out
+
+
+def test_what_fails_is_recorded_with_its_reason_and_tried_again(capsys):
+    wrong = logistic(no_such_setting=1)
+    grid().fill([wrong, logistic()])
+    assert wrong.read()["outcome"] == FAILED
+    assert "no_such_setting" in wrong.read()["error"]
+    assert logistic().read()["outcome"] == DONE
+    assert grid()._missing(wrong)
+
+
+def test_running_out_of_memory_is_a_result_until_more_is_allowed():
+    greedy = Cell("random-1000000", "mlp")
+    grid(memory=0.6).fill([greedy])
+    facts = greedy.read()
+    assert facts["outcome"] == OUT_OF_MEMORY
+    assert "device" in facts
+    assert not grid(memory=0.6)._missing(greedy)
+    assert grid(memory=0.7)._missing(greedy)
+
+
+def test_running_out_of_time_is_a_result_until_more_is_allowed():
+    slow = Cell("random-1000000", "mlp")
+    start = time.monotonic()
+    grid(seconds=0.5).fill([slow])
+    assert time.monotonic() - start < 20
+    assert slow.read()["outcome"] == TIME_OUT
+    assert not grid(seconds=0.5)._missing(slow)
+    assert grid(seconds=1)._missing(slow)
+
+
+@pytest.mark.parametrize(("number", "outcome"), [(signal.SIGKILL, OUT_OF_MEMORY), (signal.SIGTERM, FAILED)])
+def test_a_child_that_the_kernel_kills_ran_out_of_memory(number, outcome):
+    child = _Child(multiprocessing.get_context("forkserver"), Cell("random-1000000", "mlp"), grid())
+    child.process._popen._send_signal(number)
+    child.process.join()
+    assert child.result()["outcome"] == outcome

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.statistics import difference_to_published, paired_difference, spread
+
+
+def test_spread_is_mean_and_sample_deviation():
+    assert spread([1.0, 2.0, 3.0]) == "2.00 ± 1.00"
+    assert spread([1.5]) == "1.50"
+
+
+def test_a_paired_difference_is_scipys_over_the_seeds_both_have():
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.normal(1, 1, 6), rng.normal(size=6)
+    found = paired_difference(dict(enumerate(ours)), dict(enumerate(theirs)) | {17: 100.0})
+    expected = stats.ttest_rel(ours, theirs).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert found.mean == pytest.approx((ours - theirs).mean())
+
+
+def test_pairing_finds_a_difference_that_the_spread_between_splits_hides():
+    splits = [70.0, 80.0, 90.0]
+    found = paired_difference(dict(enumerate(splits)), {seed: value - 1 - seed / 10 for seed, value in enumerate(splits)})
+    assert found.is_one
+    assert str(found).startswith("+1.10 [+")
+
+
+def test_one_common_seed_tells_nothing():
+    assert paired_difference({0: 1.0, 1: 2.0}, {1: 2.0, 2: 3.0}) is None
+
+
+def test_equal_values_are_no_difference():
+    assert not paired_difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).is_one
+
+
+def test_the_difference_to_published_figures_is_welchs():
+    values = [88.0, 89.0, 90.5, 88.5]
+    found = difference_to_published(values, (86.5, 0.4), runs=10)
+    mean, deviation = np.mean(values), np.std(values, ddof=1)
+    test = stats.ttest_ind_from_stats(mean, deviation, 4, 86.5, 0.4, 10, equal_var=False)
+    assert found.mean == pytest.approx(mean - 86.5)
+    half = (mean - 86.5) / test.statistic * stats.t.ppf(0.975, _welch(deviation, 4, 0.4, 10))
+    assert found.low == pytest.approx(found.mean - half)
+
+
+def _welch(first, n, second, m):
+    a, b = first**2 / n, second**2 / m
+    return (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (m - 1))
