@@ -1,6 +1,7 @@
 """One measured cell: a model on one data set with one seed, as a small JSON file."""
 
 import json
+import os
 import platform
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ def describe(device: str | None = None) -> dict[str, Any]:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    processor = torch.cuda.get_device_name() if _on_gpu(device) else platform.processor() or platform.machine()
+    processor = torch.cuda.get_device_name() if _on_gpu(device) else _processor()
     return {"device": processor, "versions": versions, "date": time.strftime("%Y-%m-%d")}
 
 
@@ -45,6 +46,13 @@ def measured(work: Callable[[], dict[str, Any]], device: str | None = None) -> d
     seconds = time.perf_counter() - start
     peak = torch.cuda.max_memory_allocated() if gpu else _peak_resident()
     return facts | {"seconds": round(seconds, 2), "peak_gb": round(peak / 1e9, 3)}
+
+
+def _processor() -> str:
+    """The CPU's model and how many of its cores are ours."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return f"{next(models, platform.machine())}, {len(os.sched_getaffinity(0))} cores"
 
 
 def _on_gpu(device: str | None) -> bool:

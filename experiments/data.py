@@ -9,6 +9,8 @@ from nagphormer.errors import UserError
 SMALL = ("pubmed", "corafull", "computers", "photo", "cs", "physics")
 LARGE = ("aminer", "reddit", "amazon2m")
 GOPHORMER = ("cora", "citeseer", "pubmed", "blogcatalog", "dblp", "flickr")
+NOT_HAD = ("corafull", *LARGE)
+"""No complete copy was at hand when the results were recorded; with the data, the commands measure them too."""
 QUICK = ("cora", "citeseer")
 SYNTHETIC = "synthetic-"
 """Before a data set's name: a random graph of its size."""

@@ -4,6 +4,7 @@ A child has a limit on memory and on time; hitting one is a result like any othe
 `experiments/results/cells/` are not measured again, so a grid can be stopped at any moment and filled in several runs.
 """
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -20,6 +21,8 @@ from typing import Any
 from experiments import cells
 from experiments.baselines.method import Settings
 
+LONGEST_KEY = 120
+"""Letters of the settings in a file's name; beyond that they go by a hash."""
 DONE, OUT_OF_MEMORY, TIME_OUT, FAILED = "done", "out of memory", "time-out", "failed"
 
 
@@ -45,6 +48,8 @@ class Cell:
     def name(self) -> str:
         """What its file is called."""
         key = ",".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
+        if len(key) > LONGEST_KEY:
+            key = hashlib.sha256(key.encode()).hexdigest()[:12]
         return f"{self.method}-{key or 'published'}-seed{self.seed}"
 
     @property
@@ -172,6 +177,9 @@ def _limit(grid: Grid) -> None:
     if grid.device.startswith("cuda"):
         total = torch.cuda.get_device_properties(grid.device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, bound / total))
+        torch.ones(8, 8, device=grid.device).mm(
+            torch.ones(8, 8, device=grid.device)
+        )  # opening the GPU is no preparation
     else:
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
     threads = max(1, len(os.sched_getaffinity(0)) // grid.jobs)

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments import paper
 from experiments.complexity import complexity_section
-from experiments.data import SYNTHETIC, title
+from experiments.data import NOT_HAD, SYNTHETIC, title
 from experiments.figures import bars, lines
 from experiments.harness import OUT_OF_MEMORY, TIME_OUT
 from experiments.items import ITEMS, Item, Row
@@ -16,6 +16,8 @@ from experiments.statistics import difference_to_published, paired_difference, s
 from nagphormer.files import new_file
 
 OURS = "nagphormer"
+ENOUGH_SEEDS = 3
+"""For a rank, and for bold type."""
 INTRODUCTION = """# Results
 
 NAGphormer and the methods it is compared with: each table and figure of the paper's evaluation. This page is written
@@ -97,12 +99,7 @@ def _outcome(row: Row, dataset: str) -> str:
     for outcome in (OUT_OF_MEMORY, TIME_OUT):
         if outcome in found:
             return outcome
-    return "failed" if found else "no data" if _is_missing(dataset) else "–"
-
-
-def _is_missing(dataset: str) -> bool:
-    """Whether no method at all was measured on a data set: it could not be had."""
-    return not any(Path(cell.path).parent.is_dir() for cell in ITEMS["table-small"].rows[0].tuning(dataset))
+    return "failed" if found else "no data" if dataset in NOT_HAD else "–"
 
 
 def _published(item: Item, row: Row, dataset: str) -> tuple[float, float] | float | str | None:
@@ -137,8 +134,8 @@ def _word(values: list[float], published: tuple[float, float] | float | str) -> 
 
 
 def _ranking(item: Item, dataset: str) -> list[tuple[Row, dict[int, float]]]:
-    """Rows that have an accuracy on a data set, best first."""
-    scored = [(row, scores) for row in item.rows if (scores := _scores(row, dataset))]
+    """Rows with an accuracy on enough seeds of a data set, best first."""
+    scored = [(row, scores) for row in item.rows if len(scores := _scores(row, dataset)) >= ENOUGH_SEEDS]
     return sorted(scored, key=lambda pair: -mean(pair[1].values()))
 
 
@@ -160,7 +157,8 @@ def _ranks(item: Item) -> str:
         if OURS in methods and len(methods) > 1:
             first = "" if methods[0] == OURS else f" (first: {ranking[0][0].title})"
             told.append(f"{title(dataset)} {methods.index(OURS) + 1} of {len(methods)}{first}")
-    return f"**NAGphormer's rank by mean accuracy**: {'; '.join(told)}." if told else ""
+    heading = f"**NAGphormer's rank by mean accuracy**, among methods measured on at least {ENOUGH_SEEDS} seeds"
+    return f"{heading}: {'; '.join(told)}." if told else ""
 
 
 def _paired(item: Item) -> str:
@@ -275,7 +273,7 @@ def _provenance(item: Item) -> str:
 
 
 def _listed(values: Iterable[str]) -> str:
-    return " and ".join(sorted(set(values)))
+    return " or ".join(sorted(set(values)))
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

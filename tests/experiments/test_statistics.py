@@ -21,7 +21,9 @@ def test_a_paired_difference_is_scipys_over_the_seeds_both_have():
 
 def test_pairing_finds_a_difference_that_the_spread_between_splits_hides():
     splits = [70.0, 80.0, 90.0]
-    found = paired_difference(dict(enumerate(splits)), {seed: value - 1 - seed / 10 for seed, value in enumerate(splits)})
+    found = paired_difference(
+        dict(enumerate(splits)), {seed: value - 1 - seed / 10 for seed, value in enumerate(splits)}
+    )
     assert found.is_one
     assert str(found).startswith("+1.10 [+")
 

@@ -1,0 +1,48 @@
+import pytest
+
+from experiments import cells
+from experiments.complexity import STUDIES, _slope, complexity_section
+from experiments.harness import DONE
+
+
+@pytest.fixture(autouse=True)
+def results(monkeypatch, tmp_path):
+    monkeypatch.setattr(cells, "RESULTS", tmp_path / "results")
+    return tmp_path
+
+
+def record(study, exponent, megabytes_each):
+    for value in study.values:
+        seconds = 1e-3 * value**exponent
+        facts = {
+            "outcome": DONE,
+            "stages": {"prepare": seconds, "train": 3 * seconds, "infer": 0.1 * seconds},
+            "peak_gb": 0.5 + megabytes_each * value / 1000,
+            "device": "abacus",
+        }
+        cells.write_facts(study.cell(value).path, facts)
+
+
+def test_a_power_law_gives_back_its_exponent():
+    found = {size: {"stages": {"train": 5 * size**1.3}} for size in (10, 100, 1000, 10_000)}
+    assert _slope(found, "train") == pytest.approx(1.3)
+
+
+def test_slopes_and_memory_are_told_and_drawn(results):
+    batch = STUDIES[2]
+    record(batch, 1.0, megabytes_each=0.05)
+    text = complexity_section(results)
+    assert "training" not in text
+    assert "Exponent of B" in text
+    assert "preparation 1.00" in text
+    assert "500 MB and 50.0 kB for each of the batch size" in text
+    assert (results / "results" / "complexity-B.svg").is_file()
+
+
+def test_studies_change_one_quantity_each():
+    for study in STUDIES:
+        datasets = {study.cell(value).dataset for value in study.values}
+        hops = {study.cell(value).settings["hops"] for value in study.values}
+        batches = {study.cell(value).settings["batch_size"] for value in study.values}
+        sizes = {"N": len(datasets), "K": len(hops), "B": len(batches)}
+        assert sizes == {symbol: len(study.values) if symbol == study.symbol else 1 for symbol in "NKB"}

@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from experiments.baselines.method import Method
+from experiments.measure import Budget, baseline, measure_ours
+from tests.experiments.small import small_task
+
+GRAPH = small_task().graph
+
+
+class Scripted(Method):
+    """Right on so many of the validation nodes as a list says for each epoch; remembers what it was asked."""
+
+    def __init__(self, task, script):
+        super().__init__(task)
+        self.script = script
+        self.epoch = nn.Parameter(torch.zeros(()))
+        self.asked = []
+
+    def train_epoch(self):
+        assert self.training
+        with torch.no_grad():
+            self.epoch += 1
+
+    def logits(self, nodes):
+        assert not self.training
+        assert not torch.is_grad_enabled()
+        self.asked.append(nodes)
+        right = self.script[int(self.epoch) - 1]
+        scores = nn.functional.one_hot(self.task.labels[nodes], 3).float()
+        scores[right:] = scores[right:].roll(1, dims=1)
+        return scores
+
+    def infer(self):
+        return nn.functional.one_hot((self.task.labels + int(self.epoch) % 2) % 3, 3)
+
+
+def measured(script, **budget):
+    methods = []
+
+    def build(task, **settings):
+        methods.append(Scripted(task, **settings))
+        return methods[-1]
+
+    return baseline(build)(GRAPH, {"script": script}, 0, "cpu", Budget(**budget)), methods[0]
+
+
+def test_the_weights_of_the_best_epoch_are_kept():
+    facts, method = measured([3, 9, 5, 4], epochs=4, patience=10)
+    assert (facts["best_epoch"], facts["epochs"]) == (2, 4)
+    assert int(method.epoch) == 2
+    assert facts["test_accuracy"] == 1.0
+
+
+def test_training_ends_when_patience_does():
+    facts, _ = measured([5, 9, 5, 5, 5, 18], epochs=6, patience=3)
+    assert (facts["best_epoch"], facts["epochs"]) == (2, 5)
+
+
+def test_only_validation_nodes_are_looked_at_while_training():
+    _, method = measured([1, 2], epochs=2, patience=2)
+    assert all(torch.equal(nodes, method.task.splits["val"]) for nodes in method.asked)
+
+
+def test_accuracy_and_the_commonest_class_by_hand():
+    facts, _ = measured([3], epochs=1, patience=1)
+    labels, splits = np.asarray(GRAPH.labels), GRAPH.splits
+    commonest = np.bincount(labels[splits["train"]]).argmax()
+    assert facts["majority"] == pytest.approx((labels[splits["test"]] == commonest).mean())
+    assert facts["test_accuracy"] == facts["val_accuracy"] == 0.0
+
+
+def test_a_loss_that_is_no_number_ends_it():
+    class Broken(Scripted):
+        def logits(self, nodes):
+            return super().logits(nodes) * torch.nan
+
+    with pytest.raises(FloatingPointError, match="epoch 1"):
+        baseline(lambda task: Broken(task, [1]))(GRAPH, {}, 0, "cpu", Budget())
+
+
+def test_the_seed_sets_the_weights():
+    class Drawn(Scripted):
+        def __init__(self, task):
+            super().__init__(task, [1])
+            seen.append(torch.rand(1).item())
+
+    seen: list[float] = []
+    for seed in (0, 1, 0):
+        baseline(Drawn)(GRAPH, {}, seed, "cpu", Budget(epochs=1))
+    assert seen[0] == seen[2] != seen[1]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_ours_is_measured_with_the_same_facts_and_its_settings():
+    facts = measure_ours(GRAPH, {"hidden_dim": 16, "num_heads": 2, "hops": 2}, 0, "cpu", Budget(epochs=3, patience=3))
+    other, _ = measured([3], epochs=1, patience=1)
+    assert facts.keys() == other.keys()
+    assert facts["epochs"] == 3
+    assert facts["parameters"] < 5000
+    assert min(facts["stages"].values()) >= 0

@@ -1,0 +1,135 @@
+from dataclasses import replace
+
+import pytest
+
+from experiments import cells, render
+from experiments.data import SMALL
+from experiments.harness import DONE, OUT_OF_MEMORY, TIME_OUT, Cell
+from experiments.items import ITEMS
+from experiments.methods import METHODS
+
+TABLE = replace(
+    ITEMS["table-small"],
+    rows=tuple(row for row in ITEMS["table-small"].rows if row.method in ("gcn", "sign", "san", "nagphormer")),
+    datasets=("photo", "pubmed"),
+)
+
+
+@pytest.fixture(autouse=True)
+def results(monkeypatch, tmp_path):
+    monkeypatch.setattr(cells, "RESULTS", tmp_path / "results")
+    return tmp_path
+
+
+def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5):
+    """Cells of a method with the first of its candidates, one a seed; accuracies in percent."""
+    settings = METHODS[method].settings(dataset)[0] if settings is None else settings
+    for seed, accuracy in enumerate(accuracies):
+        facts = {
+            "outcome": outcome,
+            "test_accuracy": accuracy / 100,
+            "val_accuracy": val,
+            "val_loss": 1.0,
+            "epochs": 7,
+            "stages": {"prepare": 1.0, "train": 2.0, "infer": 0.5},
+            "peak_gb": 1.5,
+            "device": "abacus",
+            "versions": {"torch": "2", "torch-geometric": "3"},
+            "date": "2026-01-02",
+            "limits": {"memory": 8, "seconds": 60},
+        }
+        cells.write_facts(Cell(dataset, method, seed, settings).path, facts)
+
+
+def line(text, start):
+    return next(each for each in text.splitlines() if each.startswith(f"| {start} |"))
+
+
+def test_a_cell_shows_ours_the_papers_and_whether_they_differ():
+    record("gcn", "photo", [94.0, 94.2, 94.1])
+    record("gcn", "pubmed", [86.0, 86.5, 87.0])
+    row = line(render.section(TABLE), "GCN")
+    assert "94.10 ± 0.10 (paper 92.70, higher)" in row
+    assert "86.50 ± 0.50 (paper 86.54, same)" in row
+
+
+def test_the_settings_shown_are_those_that_validation_chose():
+    worse, better = METHODS["gcn"].settings("photo")[:2]
+    record("gcn", "photo", [99.0], worse, val=0.8)
+    record("gcn", "photo", [90.0, 91.0], better, val=0.9)
+    assert TABLE.rows[0].chosen("photo") == better
+    assert "90.50 ± 0.71" in line(render.section(TABLE), "GCN")
+
+
+def test_bold_is_only_a_difference_that_is_one():
+    record("gcn", "photo", [94.0, 90.0, 92.0])
+    record("nagphormer", "photo", [95.0, 91.1, 92.9])
+    record("gcn", "pubmed", [80.0, 90.0, 85.0])
+    record("nagphormer", "pubmed", [90.0, 81.0, 87.0])
+    row = line(render.section(TABLE), "NAGphormer")
+    assert "**93.00 ± 1.95**" in row
+    assert "**86" not in row
+
+
+def test_two_seeds_are_too_few_for_bold_type_and_ranks():
+    record("gcn", "photo", [90.0, 90.0])
+    record("nagphormer", "photo", [95.0, 95.1])
+    text = render.section(TABLE)
+    assert "**95" not in text
+    assert "Photo 1 of" not in text
+
+
+def test_nagphormers_rank_is_what_the_numbers_say():
+    record("gcn", "photo", [90.0, 91.0, 92.0])
+    record("sign", "photo", [96.0, 96.0, 96.5])
+    record("nagphormer", "photo", [95.0, 95.0, 95.0])
+    assert "Photo 2 of 3 (first: SIGN)" in render.section(TABLE)
+
+
+@pytest.mark.parametrize("outcome", [OUT_OF_MEMORY, TIME_OUT])
+def test_what_did_not_fit_is_said_beside_the_papers(outcome):
+    record("san", "photo", [0.0], outcome=outcome)
+    text = render.section(TABLE)
+    assert f"{outcome} (paper 94.86)" in line(text, "SAN")
+    assert "limits of a cell: 8 GB and 60 s" in text
+
+
+def test_paired_differences_are_on_common_seeds():
+    record("gcn", "photo", [90.0, 91.0, 92.0])
+    record("nagphormer", "photo", [91.0, 92.5])
+    paired = render._paired(TABLE)
+    assert "+1.25 [" in line(paired, "GCN")
+
+
+def test_data_that_cannot_be_had_is_marked(results):
+    record("gcn", "photo", [94.0])
+    text = render.section(replace(TABLE, datasets=("photo", "corafull")))
+    assert "no data (paper 61.76)" in line(text, "GCN")
+
+
+def test_everything_is_rendered_with_its_figures(results):
+    for readout in ({}, {"readout": "self"}, {"readout": "sum"}):
+        record("nagphormer", "photo", [94.0, 95.0], readout)
+    for hops in range(4, 21, 2):
+        record("nagphormer", "photo", [94.0, 95.0], {"hops": hops, "num_layers": 1})
+    path = render.render(results / "docs")
+    text = path.read_text()
+    for item in ITEMS.values():
+        assert f"## {item.title}\n\n`python -m experiments {item.name}`" in text
+    for name in ("figure-readout", "figure-hops"):
+        assert f"](results/{name}.svg)" in text
+        assert (results / "docs" / "results" / f"{name}.svg").read_text().startswith("<?xml")
+    assert "figure-layers.svg" not in text
+    before = path.read_bytes(), (results / "docs" / "results" / "figure-hops.svg").read_bytes()
+    render.render(results / "docs")
+    assert before == (path.read_bytes(), (results / "docs" / "results" / "figure-hops.svg").read_bytes())
+
+
+def test_every_method_has_at_most_four_settings_that_its_class_takes():
+    for name, method in METHODS.items():
+        for dataset in (*SMALL, "cora", "citeseer", "dblp", "blogcatalog", "flickr", "aminer"):
+            candidates = method.settings(dataset)
+            assert 1 <= len(candidates) <= 4, name
+            names = [Cell(dataset, name, 0, settings).name for settings in candidates]
+            assert len(set(names)) == len(names), f"{name} tries the same twice on {dataset}"
+            assert max(map(len, names)) < 160  # a file name has room for 255 letters
