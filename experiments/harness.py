@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from experiments import cells
@@ -150,6 +151,7 @@ def _work(cell: Cell, grid: Grid, connection: Connection) -> None:
     """Measure a cell within its memory and send what came of it; runs in the child."""
     import torch
 
+    Thread(target=_end_with_parent, daemon=True).start()
     from experiments.data import load
     from experiments.measure import Budget
     from experiments.methods import METHODS
@@ -169,6 +171,14 @@ def _work(cell: Cell, grid: Grid, connection: Connection) -> None:
     connection.close()
 
 
+def _end_with_parent() -> None:
+    """End this process when the one that started it does, however that ended."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _limit(grid: Grid) -> None:
     """Bound the memory of this process, and its threads to its share of the cores."""
     import torch
@@ -177,9 +187,7 @@ def _limit(grid: Grid) -> None:
     if grid.device.startswith("cuda"):
         total = torch.cuda.get_device_properties(grid.device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, bound / total))
-        torch.ones(8, 8, device=grid.device).mm(
-            torch.ones(8, 8, device=grid.device)
-        )  # opening the GPU is no preparation
+        torch.eye(2, device=grid.device).mm(torch.eye(2, device=grid.device))  # opening the GPU is no preparation
     else:
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
     threads = max(1, len(os.sched_getaffinity(0)) // grid.jobs)

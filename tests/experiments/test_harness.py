@@ -1,13 +1,18 @@
 import json
 import multiprocessing
 import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from experiments import cells
 from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child
 
+ROOT = Path(__file__).parents[2]
 QUICK = {"epochs": 2, "patience": 2}
 
 
@@ -86,3 +91,38 @@ def test_a_child_that_the_kernel_kills_ran_out_of_memory(number, outcome):
     child.process._popen._send_signal(number)
     child.process.join()
     assert child.result()["outcome"] == outcome
+
+
+def test_children_end_with_a_killed_parent(tmp_path):
+    script = (
+        "import sys; sys.path.insert(0, 'tests/experiments'); import test_harness as t; t.fill_forever(sys.argv[1])"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, start_new_session=True)
+    wait_for(lambda: len(session(parent.pid)) >= 4)  # itself, resource tracker, fork server, child
+    time.sleep(1)
+    parent.kill()
+    parent.wait()
+    wait_for(lambda: not session(parent.pid))
+
+
+def fill_forever(folder):
+    cells.RESULTS = Path(folder)
+    Grid("cpu", 1, Limits(8, 600), {"epochs": 10**9, "patience": 10**9}).fill([logistic()])
+
+
+def session(leader):
+    """Living processes of a session, other than zombies."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, _, number = path.read_text().rpartition(")")[2].split()[:4]
+            if int(number) == leader and state != "Z":
+                found.append(path)
+    return found
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.1)
