@@ -14,9 +14,10 @@ from experiments.complexity import BUDGET, complexity_section, measure_complexit
 from experiments.data import QUICK, obtainable, title
 from experiments.harness import DONE, Grid, Limits
 from experiments.items import ITEMS, Item
+from experiments.measure import Budget
 from experiments.render import render, section
 
-QUICK_BUDGET = {"epochs": 30, "patience": 30}
+QUICK_BUDGET = Budget(epochs=30, patience=30)
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def main() -> None:
         print(complexity_section())
     else:
         item = _narrowed(ITEMS[options.command], options)
-        item.fill(_grid(options, {}), options.seeds)
+        item.fill(_grid(options, Budget()), options.seeds)
         print(section(item))
 
 
@@ -56,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _grid(options: argparse.Namespace, budget: dict[str, int]) -> Grid:
+def _grid(options: argparse.Namespace, budget: Budget) -> Grid:
     if options.device.startswith("cuda"):
         total = torch.cuda.get_device_properties(options.device).total_memory
     else:

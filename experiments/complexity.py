@@ -14,8 +14,9 @@ import numpy as np
 from experiments.data import RANDOM
 from experiments.figures import loglog
 from experiments.harness import DONE, Cell, Grid
+from experiments.measure import Budget
 
-BUDGET = {"epochs": 5, "patience": 5}
+BUDGET = Budget(epochs=5, patience=5)
 NETWORK = {"hidden_dim": 128, "num_layers": 1, "encoding_dim": 0, "feature_scaling": "none", "project_first": "never"}
 STAGES = ("prepare", "train", "infer")
 STAGE_TITLES = {"prepare": "preparation", "train": "5 epochs on 60 % of the nodes", "infer": "inference on all nodes"}

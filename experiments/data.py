@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from nagphormer import Graph, load_graph, per_class_split, random_split, synthetic_graph
 from nagphormer.data.datasets import DATASETS
+from nagphormer.data.splits import budget_split
 from nagphormer.errors import UserError
 
 SMALL = ("pubmed", "corafull", "computers", "photo", "cs", "physics")
@@ -44,7 +45,7 @@ def load(dataset: str, seed: int) -> Graph:
         return load_graph(dataset, seed=seed)
     size = DATASETS[dataset.removeprefix(SYNTHETIC)]
     graph = synthetic_graph(size.num_nodes, size.num_edges, size.num_features, size.num_classes)
-    return per_class_split(graph, seed=seed)
+    return budget_split(graph, seed=seed) if size.rule == "budget" else per_class_split(graph, seed=seed)
 
 
 @lru_cache

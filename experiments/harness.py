@@ -2,12 +2,14 @@
 
 A child has a limit on memory and on time; hitting one is a result like any other. Cells that lie in
 `experiments/results/cells/` are not measured again, so a grid can be stopped at any moment and filled in several runs.
+A cell whose method has other defaults by now is; when a method itself was changed, delete its cells.
 """
 
 import hashlib
 import json
 import multiprocessing
 import os
+import re
 import resource
 import time
 import traceback
@@ -19,12 +21,21 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numba
+import torch
+
 from experiments import cells
 from experiments.baselines.method import Settings
+from experiments.data import load
+from experiments.measure import Budget
+from experiments.methods import METHODS
 
+FAREWELL = 10.0
+"""Seconds a child may take to end after it has sent its result."""
 LONGEST_KEY = 120
 """Letters of the settings in a file's name; beyond that they go by a hash."""
 DONE, OUT_OF_MEMORY, TIME_OUT, FAILED = "done", "out of memory", "time-out", "failed"
+OUT_OF_MEMORY_SIGNS = re.compile("out of (GPU )?memory|can't allocate memory|ALLOC_FAILED|bad_alloc", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,11 @@ class Cell:
         """Where it is kept."""
         return cells.RESULTS / "cells" / self.dataset / f"{self.name}.json"
 
+    @property
+    def resolved(self) -> Settings:
+        """All its settings, with the method's defaults, as JSON holds them."""
+        return json.loads(json.dumps(METHODS[self.method].resolved(self.dataset, self.settings)))
+
     def read(self) -> dict[str, Any] | None:
         """Its recorded facts, if it was measured."""
         return json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else None
@@ -70,30 +86,43 @@ class Grid:
     device: str
     jobs: int
     limits: Limits
-    budget: dict[str, int]
-    """Arguments of `Budget`."""
+    budget: Budget
 
-    def fill(self, wanted: Iterable[Cell]) -> None:
-        """Measure every cell that is not recorded yet."""
+    def fill(self, wanted: Iterable[Cell], later: int = 0) -> None:
+        """Measure every cell that is not recorded yet.
+
+        Args:
+            wanted: the cells.
+            later: about how many will follow, for the progress shown.
+        """
         unique = {cell.path: cell for cell in wanted}
         todo = [cell for cell in unique.values() if self._missing(cell)]
         if len(todo) < len(unique):
             print(f"{len(unique) - len(todo)} of {len(unique)} cells are recorded", flush=True)
-        start = time.perf_counter()
+        start, total = time.perf_counter(), len(todo) + later
         for count, (cell, facts) in enumerate(self._measured(todo), 1):
             cells.write_facts(cell.path, facts)
-            passed = time.perf_counter() - start
-            left = passed / count * (len(todo) - count)
-            print(f"[{count}/{len(todo)}, {_minutes(left)} left] {cell.dataset} {cell.name}: {tell(facts)}", flush=True)
+            left = (time.perf_counter() - start) / count * (total - count)
+            print(f"[{count}/{total}, {_minutes(left)} left] {cell.dataset} {cell.name}: {tell(facts)}", flush=True)
 
     def _missing(self, cell: Cell) -> bool:
-        """Whether a cell has to be measured: never was, failed, or met limits that are wider now."""
+        """Whether a cell has to be measured: never was like this, failed, or met limits that are wider now."""
         facts = cell.read()
-        if facts is None or facts["outcome"] == FAILED:
+        if facts is None or facts["outcome"] == FAILED or facts["resolved"] != cell.resolved:
             return True
+        if facts["outcome"] == DONE:
+            return not self.budget.covers(Budget(**facts["budget"]), facts["epochs"])
+        if facts["gpu"] != self.on_gpu:
+            return False
+        limits = Limits(**facts["limits"])
         if facts["outcome"] == OUT_OF_MEMORY:
-            return facts["limits"]["memory"] < self.limits.memory
-        return facts["outcome"] == TIME_OUT and facts["limits"]["seconds"] < self.limits.seconds
+            return limits.memory < self.limits.memory
+        return limits.seconds < self.limits.seconds
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether cells are measured on a GPU."""
+        return self.device.startswith("cuda")
 
     def _measured(self, todo: list[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
         """Cells as they are done, `jobs` at a time."""
@@ -129,46 +158,71 @@ class _Child:
 
     def result(self) -> dict[str, Any] | None:
         """What came of it, or None while it goes on."""
+        over = not self.process.is_alive()  # asked first: what it sent before its end is then in the pipe
         outcome: dict[str, Any] = {}
-        if self.process.is_alive() and time.perf_counter() - self.start > self.grid.limits.seconds:
-            self.process.kill()
-            outcome = {"outcome": TIME_OUT}
-        elif self.connection.poll():
+        if self.connection.poll():
             with suppress(EOFError):
                 outcome = self.connection.recv()
-        elif self.process.is_alive():
+        elif time.perf_counter() - self.start > self.grid.limits.seconds:
+            outcome = {"outcome": TIME_OUT}
+        elif not over:
             return None
-        self.process.join()
+        self.process.join(0 if outcome.get("outcome") == TIME_OUT else FAREWELL)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
         if not outcome:  # it died without a word: the kernel kills what takes too much memory
             killed = self.process.exitcode == -9
             outcome = {"outcome": OUT_OF_MEMORY if killed else FAILED, "error": f"exit code {self.process.exitcode}"}
-        facts = {"dataset": self.cell.dataset, "method": self.cell.method, "seed": self.cell.seed}
-        facts |= {"settings": self.cell.settings, "limits": asdict(self.grid.limits), "budget": self.grid.budget}
-        return facts | (outcome if "versions" in outcome else outcome | cells.describe(self.grid.device))
+        return self._circumstances() | outcome
+
+    def _circumstances(self) -> dict[str, Any]:
+        """What was measured, where and how."""
+        cell, grid = self.cell, self.grid
+        return {
+            "dataset": cell.dataset,
+            "method": cell.method,
+            "seed": cell.seed,
+            "settings": cell.settings,
+            "resolved": cell.resolved,
+            "budget": asdict(grid.budget),
+            "limits": asdict(grid.limits),
+            "gpu": grid.on_gpu,
+            "jobs": grid.jobs,
+            **cells.describe(grid.device),
+        }
 
 
 def _work(cell: Cell, grid: Grid, connection: Connection) -> None:
     """Measure a cell within its memory and send what came of it; runs in the child."""
-    import torch
-
     Thread(target=_end_with_parent, daemon=True).start()
-    from experiments.data import load
-    from experiments.measure import Budget
-    from experiments.methods import METHODS
-
     try:
         _limit(grid)
-        graph = load(cell.dataset, cell.seed)
-        measure, budget = METHODS[cell.method].measure, Budget(**grid.budget)
-        facts = cells.measured(lambda: measure(graph, cell.settings, cell.seed, grid.device, budget), grid.device)
+        graph, measure = load(cell.dataset, cell.seed), METHODS[cell.method].measure
+        _warm_up(grid.device)
+        arguments = (graph, cell.settings, cell.seed, grid.device, grid.budget)
+        facts = cells.measured(lambda: measure(*arguments), grid.device)
         facts["outcome"] = DONE
-    except (MemoryError, torch.OutOfMemoryError):
-        facts = {"outcome": OUT_OF_MEMORY}
     except Exception as error:
-        memory = "can't allocate memory" in str(error) or "CUDA out of memory" in str(error)
-        facts = {"outcome": OUT_OF_MEMORY} if memory else {"outcome": FAILED, "error": traceback.format_exc(limit=-3)}
-    connection.send(facts | cells.describe(grid.device))
+        facts = {"outcome": OUT_OF_MEMORY if _is_memory(error) else FAILED, "error": traceback.format_exc(limit=-3)}
+    connection.send(facts)
     connection.close()
+
+
+def _is_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, says that memory ran out."""
+    if error is None:
+        return False
+    found = isinstance(error, MemoryError) or OUT_OF_MEMORY_SIGNS.search(str(error)) is not None
+    return found or _is_memory(error.__cause__)
+
+
+def _warm_up(device: str) -> None:
+    """Load what the first step of any method loads, so that it does not count as the method's preparation."""
+    weight = torch.nn.Parameter(torch.eye(2, device=device))
+    optimizer = torch.optim.Adam([weight])  # torch loads its compiler here
+    (weight.to_sparse_csr().detach() @ weight @ weight).sum().backward()
+    optimizer.step()
 
 
 def _end_with_parent() -> None:
@@ -181,19 +235,14 @@ def _end_with_parent() -> None:
 
 def _limit(grid: Grid) -> None:
     """Bound the memory of this process, and its threads to its share of the cores."""
-    import torch
-
     bound = int(grid.limits.memory * 1e9)
-    if grid.device.startswith("cuda"):
+    if grid.on_gpu:
         total = torch.cuda.get_device_properties(grid.device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, bound / total))
-        torch.eye(2, device=grid.device).mm(torch.eye(2, device=grid.device))  # opening the GPU is no preparation
     else:
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
     threads = max(1, len(os.sched_getaffinity(0)) // grid.jobs)
     torch.set_num_threads(threads)
-    import numba
-
     numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
 
 

@@ -24,9 +24,10 @@ class Row:
         return [Cell(dataset, self.method, 0, settings) for settings in self.candidates(dataset)]
 
     def chosen(self, dataset: str) -> Settings | None:
-        """The candidate that is best on the validation nodes of seed 0, if any was measured and ended well."""
-        done = [(cell, facts) for cell in self.tuning(dataset) if (facts := cell.read()) and facts["outcome"] == DONE]
-        if not done:
+        """The candidate that is best on the validation nodes of seed 0; None until all were tried, or if all failed."""
+        tried = [(cell, cell.read()) for cell in self.tuning(dataset)]
+        done = [(cell, facts) for cell, facts in tried if facts and facts["outcome"] == DONE]
+        if not done or any(facts is None for _, facts in tried):
             return None
         best = max(done, key=lambda pair: (pair[1]["val_accuracy"], -pair[1]["val_loss"]))
         return best[0].settings
@@ -54,7 +55,7 @@ class Item:
     def fill(self, grid: Grid, seeds: int) -> None:
         """Measure what is missing: the choice of settings first, then the other seeds."""
         pairs = [(row, dataset) for dataset in self.datasets for row in self.rows]
-        grid.fill(cell for row, dataset in pairs for cell in row.tuning(dataset))
+        grid.fill((cell for row, dataset in pairs for cell in row.tuning(dataset)), later=len(pairs) * (seeds - 1))
         grid.fill(cell for row, dataset in pairs for cell in row.cells(dataset, seeds))
 
     def quick(self) -> "Item":

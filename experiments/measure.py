@@ -24,9 +24,14 @@ from nagphormer.training.stopping import EarlyStopping
 class Budget:
     """How long every method may train: the same for all."""
 
-    epochs: int = 1000
+    epochs: int = 3000
     patience: int = 100
     """Epochs without a better validation accuracy or loss."""
+
+    def covers(self, other: "Budget", epochs: int) -> bool:
+        """Whether a run that ended after so many epochs of another budget is what this one would have given."""
+        same_end = epochs == self.epochs if epochs == other.epochs else epochs <= self.epochs
+        return self.patience == other.patience and same_end
 
 
 Measure = Callable[[Graph, Settings, int, str, Budget], dict[str, Any]]
@@ -80,8 +85,11 @@ def _train(method: Method, budget: Budget) -> dict[str, Any]:
         numbers = torch.stack([accuracy, loss]).tolist()  # both at once: reading a number waits for the GPU
         if not np.isfinite(numbers[1]):
             raise FloatingPointError(f"the validation loss became {numbers[1]} in epoch {epoch}")
+        method.validated(numbers[1])
         if stopping.update(epoch, *numbers):
             best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
+        if epoch <= method.patience_from:
+            stopping.idle = 0
     method.load_state_dict(best)
     return {"best_epoch": stopping.best_epoch, "best_loss": stopping.best_loss, "epochs": epoch}
 

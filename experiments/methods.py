@@ -4,12 +4,14 @@ A method's module is loaded when it is used: most need torch_geometric, which ta
 spend.
 """
 
-from dataclasses import dataclass, field
+import inspect
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any
 
 from experiments.baselines.method import Settings
 from experiments.measure import Measure, baseline, measure_ours
+from nagphormer.recipes import resolve
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class Entry:
         """What is tried on a data set: at most four, so that no method is tuned more than another."""
         return getattr(self._loaded, self.candidates)(dataset)
 
+    def resolved(self, dataset: str, settings: Settings) -> Settings:
+        """Settings with the defaults of those not given."""
+        parameters = inspect.signature(getattr(self._loaded, self.build)).parameters.values()
+        defaults = {each.name: each.default for each in parameters if each.name != "task"}
+        return defaults | settings
+
     @property
     def quick(self) -> Settings:
         """What a quick run changes."""
@@ -54,6 +62,11 @@ class Ours:
     def settings(self, dataset: str) -> list[Settings]:
         """One: the paper's."""
         return [{}]
+
+    def resolved(self, dataset: str, settings: Settings) -> Settings:
+        """The recipe's settings for a data set, with those given."""
+        rest = {name: value for name, value in settings.items() if name != "recipe"}
+        return asdict(resolve(settings.get("recipe", "paper"), dataset, rest))
 
 
 METHODS: dict[str, Entry | Ours] = {

@@ -17,7 +17,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from experiments.baselines.method import Method, Settings, Task
+from experiments.baselines.grand_plus import sharpen
+from experiments.baselines.method import Method, Settings, Task, normalized
 
 EVALUATION_BATCH = 2048
 """Nodes that are predicted at once, each with all its samples."""
@@ -188,11 +189,8 @@ class Proximity:
 
 def propagation_powers(adjacency: sp.csr_array, num_powers: int) -> list[sp.csr_array]:
     """I, Â, ..., Â^M with sorted rows, where Â = D̃^-½ (A + I) D̃^-½."""
-    identity = sp.eye_array(adjacency.shape[0], dtype=np.float64, format="csr")
-    looped = (adjacency + identity).tocsr()
-    scale = sp.diags_array(1 / np.sqrt(looped.sum(axis=1)))
-    propagation = (scale @ looped @ scale).tocsr()
-    powers = [identity]
+    powers = [sp.eye_array(adjacency.shape[0], dtype=np.float64, format="csr")]
+    propagation = normalized(adjacency)
     for _ in range(num_powers):
         powers.append((powers[-1] @ propagation).tocsr())
     for power in powers:
@@ -213,12 +211,6 @@ def join_global(proximity: torch.Tensor, num_global: int) -> torch.Tensor:
     proximity[:, length:, :, -1] = 1
     proximity[:, :, length:, -1] = 1
     return proximity
-
-
-def sharpen(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:
-    """p^(1/temperature), made to sum to one again."""
-    powers = probabilities ** (1 / temperature)
-    return powers / powers.sum(dim=-1, keepdim=True)
 
 
 def consistency(probabilities: torch.Tensor, temperature: float) -> torch.Tensor:

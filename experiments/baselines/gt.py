@@ -34,7 +34,8 @@ class GT(FullBatch):
         weight_decay: float = 0.0,
     ):
         super().__init__(task)
-        self.encoding, _ = eigenpairs(task, encoding_dim)  # (N, m)
+        # differs from the paper: entries of size 1, not 1/√N, which on graphs of this size would say nothing
+        self.encoding = eigenpairs(task, encoding_dim)[0] * math.sqrt(task.num_nodes)  # (N, m)
         self.embed = nn.Linear(task.num_features, hidden_dim)
         self.embed_encoding = nn.Linear(self.encoding.shape[1], hidden_dim)
         self.dropout = nn.Dropout(dropout)
@@ -43,8 +44,12 @@ class GT(FullBatch):
         )
         self.readout = readout(hidden_dim, task.num_classes)
         self.to(task.device)
-        # differs from the paper: the learning rate stays, while theirs falls where the validation loss does not
         self.optimizer = torch.optim.Adam(self.parameters(), lr=lr, weight_decay=weight_decay)
+        self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer, factor=0.5, patience=20)
+
+    def validated(self, loss: float) -> None:
+        """Halve the learning rate where the validation loss has not fallen for long."""
+        self.schedule.step(loss)
 
     def forward(self) -> torch.Tensor:
         """Class scores of all nodes, (N, C)."""

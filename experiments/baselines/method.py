@@ -51,6 +51,15 @@ class Task:
         return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32)).to(self.device)
 
     @cached_property
+    def row_normalized(self) -> torch.Tensor:
+        """Features of every node divided by the sum of their sizes, (N, F): many settings were published for these."""
+        return nn.functional.normalize(self.features, p=1)
+
+    def inputs(self, row_normalized: bool) -> torch.Tensor:
+        """Features, raw or by rows, (N, F)."""
+        return self.row_normalized if row_normalized else self.features
+
+    @cached_property
     def labels(self) -> torch.Tensor:
         """Class of every node, (N,) int64, -1 where unknown."""
         return torch.from_numpy(np.asarray(self.graph.labels, dtype=np.int64)).to(self.device)
@@ -86,6 +95,8 @@ class Method(nn.Module, ABC):
     """
 
     optimizer: torch.optim.Optimizer
+    patience_from: int = 0
+    """The epoch after which patience begins to run out."""
 
     def __init__(self, task: Task):
         super().__init__()
@@ -98,6 +109,9 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def logits(self, nodes: torch.Tensor) -> torch.Tensor:
         """Class scores of some nodes for validation, (B,) -> (B, C); in evaluation mode, without gradients."""
+
+    def validated(self, loss: float) -> None:
+        """Take note of an epoch's validation loss, for a method whose learning rate follows it."""
 
     def infer(self) -> torch.Tensor:
         """Class scores of all nodes, (N, C), as the method infers them in the end; as `logits` is called."""

@@ -229,7 +229,7 @@ class PPRGo(Method):
 def settings(dataset: str) -> list[Settings]:
     """What is tried on a data set, the published setting first."""
     return [
-        {},
+        {"alpha": 0.5} if dataset == "reddit" else {},
         {"hidden_dim": 64, "dropout": 0.5},
         {"hidden_dim": 64, "dropout": 0.5, "alpha": 0.1, "topk": 64},
         {"hidden_dim": 64, "dropout": 0.5, "alpha": 0.5},

@@ -68,8 +68,12 @@ class SAN(FullBatch):
         )
         self.readout = readout(hidden_dim, task.num_classes)
         self.to(task.device)
-        # differs from the paper: the learning rate stays, while theirs falls where the validation loss does not
         self.optimizer = torch.optim.Adam(self.parameters(), lr=lr, weight_decay=weight_decay)
+        self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer, factor=0.5, patience=20)
+
+    def validated(self, loss: float) -> None:
+        """Halve the learning rate where the validation loss has not fallen for long."""
+        self.schedule.step(loss)
 
     def forward(self) -> torch.Tensor:
         """Class scores of all nodes, (N, C)."""

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from experiments import cells
-from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child
+from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child, _is_memory
+from experiments.measure import Budget
+from nagphormer import UserError
 
 ROOT = Path(__file__).parents[2]
-QUICK = {"epochs": 2, "patience": 2}
+QUICK = Budget(epochs=2, patience=2)
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,8 @@ def test_a_cell_is_measured_in_a_child_and_kept_with_all_that_tells_where_it_com
     assert facts["outcome"] == DONE
     assert facts["test_accuracy"] > facts["majority"]
     assert facts["settings"] == {"encoding_dim": 0}
+    assert facts["resolved"] == {"hops": 3, "encoding_dim": 0, "lr": 0.01, "weight_decay": 5e-4}
+    assert (facts["budget"], facts["jobs"], facts["gpu"]) == ({"epochs": 2, "patience": 2}, 1, False)
     assert facts["limits"] == {"memory": 8, "seconds": 100}
     assert facts["epochs"] == 2
     assert set(facts["stages"]) == {"prepare", "train", "infer"}
@@ -63,6 +67,46 @@ def test_what_fails_is_recorded_with_its_reason_and_tried_again(capsys):
     assert "no_such_setting" in wrong.read()["error"]
     assert logistic().read()["outcome"] == DONE
     assert grid()._missing(wrong)
+
+
+def test_a_cell_of_other_defaults_or_another_budget_is_measured_again():
+    grid().fill([logistic()])
+    assert not grid()._missing(logistic())
+    longer = Grid("cpu", 1, Limits(8, 100), Budget(epochs=3, patience=2))
+    assert longer._missing(logistic())
+    facts = logistic().read()
+    cells.write_facts(logistic().path, facts | {"resolved": facts["resolved"] | {"hops": 2}})
+    assert grid()._missing(logistic())
+
+
+def test_a_run_that_patience_ended_is_the_same_under_a_larger_cap():
+    assert Budget(epochs=3000).covers(Budget(epochs=1000), epochs=999)
+    assert not Budget(epochs=3000).covers(Budget(epochs=1000), epochs=1000)
+    assert not Budget(epochs=500).covers(Budget(epochs=1000), epochs=999)
+    assert not Budget(patience=50).covers(Budget(patience=100), epochs=200)
+
+
+def test_memory_that_ran_out_is_known_by_its_causes():
+    assert _is_memory(MemoryError())
+    assert _is_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 12"))
+    assert _is_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"))
+    advice = UserError("training took too much: lower batch_size")
+    advice.__cause__ = RuntimeError("CUDA out of memory. Tried to allocate")
+    assert _is_memory(advice)
+    assert not _is_memory(ValueError("no"))
+
+
+def test_a_result_that_was_sent_is_not_lost_to_the_limit_on_time():
+    child = _Child(multiprocessing.get_context("forkserver"), logistic(), grid(seconds=100))
+    assert child.connection.poll(60)
+    child.grid = grid(seconds=0)
+    assert child.result()["outcome"] == DONE
+
+
+def test_our_own_advice_on_memory_is_still_running_out_of_it():
+    greedy = Cell("cora", "nagphormer", 0, {"hidden_dim": 8192, "batch_size": 2000})
+    grid(memory=1.2).fill([greedy])
+    assert greedy.read()["outcome"] == OUT_OF_MEMORY
 
 
 def test_running_out_of_memory_is_a_result_until_more_is_allowed():
@@ -107,7 +151,7 @@ def test_children_end_with_a_killed_parent(tmp_path):
 
 def fill_forever(folder):
     cells.RESULTS = Path(folder)
-    Grid("cpu", 1, Limits(8, 600), {"epochs": 10**9, "patience": 10**9}).fill([logistic()])
+    Grid("cpu", 1, Limits(8, 600), Budget(10**9, 10**9)).fill([logistic()])
 
 
 def session(leader):

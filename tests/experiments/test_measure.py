@@ -101,3 +101,22 @@ def test_ours_is_measured_with_the_same_facts_and_its_settings():
     assert facts["epochs"] == 3
     assert facts["parameters"] < 5000
     assert min(facts["stages"].values()) >= 0
+
+
+def test_patience_waits_for_a_method_that_asks_for_it():
+    class Slow(Scripted):
+        patience_from = 4
+
+    facts = baseline(lambda task: Slow(task, [9, 8, 8, 8, 8, 8, 8, 8]))(GRAPH, {}, 0, "cpu", Budget(8, 2))
+    assert facts["epochs"] == 6
+
+
+def test_a_method_hears_of_every_validation_loss():
+    class Listening(Scripted):
+        def validated(self, loss):
+            heard.append(loss)
+
+    heard: list[float] = []
+    facts = baseline(lambda task: Listening(task, [3, 9, 5]))(GRAPH, {}, 0, "cpu", Budget(3, 5))
+    assert len(heard) == 3
+    assert facts["val_loss"] == pytest.approx(heard[1])

@@ -12,7 +12,7 @@ def test_two_layers_are_the_formula():
     scale = looped.sum(axis=1) ** -0.5
     propagate = scale[:, None] * looped * scale
     hidden = task.features.numpy().astype(np.float64)
-    for number, layer in enumerate(method.layers.convs):
+    for number, layer in enumerate((method.first, method.second)):
         hidden = propagate @ hidden @ layer.lin.weight.detach().numpy().T + layer.bias.detach().numpy()
         hidden = np.maximum(hidden, 0) if number == 0 else hidden
     np.testing.assert_allclose(method().detach().numpy(), hidden, atol=1e-5)
@@ -24,3 +24,15 @@ def test_it_learns_communities():
     method = GCN(small_task())
     train(method, 60)
     assert accuracy(method) > 0.8
+
+
+def test_rows_are_normalized_where_asked_for():
+    task = small_task()
+    sizes = np.abs(task.features.numpy()).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(GCN(task, row_normalized=True).inputs, task.features.numpy() / sizes, rtol=1e-5)
+    assert GCN(task).inputs is task.features
+
+
+def test_only_the_first_layer_decays():
+    groups = GCN(small_task()).optimizer.param_groups
+    assert [group["weight_decay"] for group in groups] == [5e-4, 0.0]

@@ -13,7 +13,6 @@ from experiments.baselines.gophormer import (
     join_global,
     sample_egos,
     settings,
-    sharpen,
 )
 from tests.experiments.small import accuracy, dense_adjacency, small_task, train
 
@@ -135,12 +134,6 @@ def test_only_the_center_has_a_place_and_global_nodes_matter():
     assert not torch.allclose(before, method(torch.tensor([[7, 4, 1, 10]])), atol=1e-3)
     torch.nn.init.zeros_(method.global_nodes)
     assert not torch.allclose(before, method(torch.tensor([[4, 7, 1, 10]])), atol=1e-3)
-
-
-def test_sharpening_by_hand():
-    sharpened = sharpen(torch.tensor([0.5, 0.3, 0.2]), 0.5)
-    torch.testing.assert_close(sharpened, torch.tensor([25.0, 9.0, 4.0]) / 38)
-    torch.testing.assert_close(sharpen(torch.tensor([0.5, 0.3, 0.2]), 1.0), torch.tensor([0.5, 0.3, 0.2]))
 
 
 def test_consistency_is_zero_when_samples_agree():

@@ -168,7 +168,7 @@ def test_every_setting_can_be_trained(dataset):
     for setting in settings(dataset):
         method = GrandPlus(task, **setting)
         train(method, 1)
-        assert accuracy(method) >= 0  # inference runs, on batch norms too
+        assert method.eval().infer().isfinite().all()  # on batch norms too
 
 
 def test_it_learns_communities():

@@ -27,8 +27,8 @@ def test_attention_is_the_dense_formula():
     np.testing.assert_allclose(attention(hidden)[0].detach().numpy(), expected, atol=1e-6)
 
 
-def test_row_normalized_attention_is_the_dense_formula_with_directions():
-    method = SGFormer(small_task(), hidden_dim=6, row_normalized=True)
+def test_by_rows_attention_is_the_dense_formula_with_directions():
+    method = SGFormer(small_task(), hidden_dim=6, by_rows=True)
     attention = method.layers.trans_conv.attns[0]
     hidden = torch.randn(1, 9, 6)
     x = hidden[0].numpy()
@@ -65,9 +65,9 @@ def test_branches_are_added_by_weight():
     torch.testing.assert_close(method(), expected)
 
 
-@pytest.mark.parametrize("row_normalized", [False, True])
-def test_every_parameter_is_trained_once(row_normalized):
-    method = SGFormer(small_task(), row_normalized=row_normalized)
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_every_parameter_is_trained_once(by_rows):
+    method = SGFormer(small_task(), by_rows=by_rows)
     groups = [parameter for group in method.optimizer.param_groups for parameter in group["params"]]
     assert {id(parameter) for parameter in groups} == {id(parameter) for parameter in method.parameters()}
     before = [parameter.detach().clone() for parameter in method.parameters()]

@@ -93,6 +93,7 @@ def test_settings_build_and_differ(kind, settings):
 
 
 def test_published_settings_come_first():
-    assert settings_gcn("photo")[0] == {"hidden_dim": 256, "num_layers": 6, "dropout": 0.5, "weight_decay": 5e-5}
+    network = {"hidden_dim": 256, "num_layers": 6, "dropout": 0.5, "weight_decay": 5e-5}
+    assert settings_gcn("photo")[0] == {**network, "row_normalized": True}
     assert settings_sage("physics")[0]["norm"] == "batch"
     assert settings_gcn("computers")[0]["residual"] is False
