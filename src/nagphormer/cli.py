@@ -241,25 +241,30 @@ def train(
     from nagphormer.inference.predict import write_predictions
     from nagphormer.recipes import resolve
     from nagphormer.tokens.store import TokenStore
+    from nagphormer.training.ranks import ranks_of_torchrun
     from nagphormer.training.run import check_vacant_run, train_model
     from nagphormer.training.task import with_splits
 
-    if not resume:
-        check_vacant_run(out)
     given = asdict(settings)
-    store = None if tokens is None else TokenStore.open(tokens)
-    loaded = load_graph(graph, seed=given["seed"] or 0, allow_pickle=allow_pickle)
-    config = resolve(recipe, loaded.name, given, store)
-    if config.seed != (given["seed"] or 0):  # the recipe's
-        loaded = load_graph(graph, seed=config.seed, allow_pickle=allow_pickle)
-    loaded = with_splits(loaded, config.seed)
-    _after_interrupt = f"run it again with --resume to go on: what was learned so far is in {out}"
-    with timed(f"training on {', '.join(f'{len(nodes):,} {split}' for split, nodes in loaded.splits.items())} nodes"):
-        trained, source = train_model(loaded, config, store, out, tensorboard)
-    if not trained.diverged:
-        write_predictions(trained, source, loaded, out / "predictions.parquet")
-    facts = {"path": str(out), **trained.outcome}
-    result(facts, f"wrote {out}: {describe_run(trained)}")
+    with ranks_of_torchrun(given["device"]) as ranks:
+        if not ranks.first:
+            _be_silent()
+        if ranks.first and not resume:
+            check_vacant_run(out)
+        store = None if tokens is None else TokenStore.open(tokens)
+        loaded = load_graph(graph, seed=given["seed"] or 0, allow_pickle=allow_pickle)
+        config = resolve(recipe, loaded.name, given, store)
+        if config.seed != (given["seed"] or 0):  # the recipe's
+            loaded = load_graph(graph, seed=config.seed, allow_pickle=allow_pickle)
+        loaded = with_splits(loaded, config.seed)
+        _after_interrupt = f"run it again with --resume to go on: what was learned so far is in {out}"
+        counts = ", ".join(f"{len(nodes):,} {split}" for split, nodes in loaded.splits.items())
+        with timed(f"training on {counts} nodes" + (f", {ranks.count} ranks" if ranks.count > 1 else "")):
+            trained, source = train_model(loaded, config, store, out, tensorboard, ranks)
+        if ranks.first and not trained.diverged:
+            write_predictions(trained, source, loaded, out / "predictions.parquet")
+    if ranks.first:
+        result({"path": str(out), **trained.outcome}, f"wrote {out}: {describe_run(trained)}")
     if trained.diverged:
         raise UserError(trained.diverged)
     say_next(f"nagphormer evaluate {out} {graph} --split test")
@@ -396,6 +401,13 @@ def _report_store(store: Any, reused: bool) -> None:
         {"path": str(store.path), "shape": list(store.shape), "dtype": store.dtype, "bytes": size, "reused": reused},
         describe_store(store, reused),
     )
+
+
+def _be_silent() -> None:
+    """Leave all words to the first rank, except errors."""
+    console.configure(quiet=True, as_json=False)
+    progress.configure(quiet=True)
+    warnings.simplefilter("ignore")
 
 
 def _limit_threads(threads: int) -> None:

@@ -5,6 +5,7 @@ import scipy.sparse as sp
 import torch
 
 from nagphormer import Graph, NAGphormer, TrainConfig, from_scipy, random_split
+from nagphormer.training.batches import TokenSource
 from nagphormer.training.loop import Trainer
 from nagphormer.training.run import network
 from nagphormer.training.source import token_source
@@ -76,8 +77,8 @@ def initial_network(graph: Graph, config: TrainConfig) -> NAGphormer:
         return network(config, graph.num_features + config.encoding_dim, Classes.of(graph))
 
 
-def make_trainer(graph: Graph, config: TrainConfig, **parts) -> Trainer:
-    source = token_source(graph, config, "cpu")
+def make_trainer(graph: Graph, config: TrainConfig, source: TokenSource | None = None, **parts) -> Trainer:
+    source = source or token_source(graph, config, "cpu")
     task = Task(graph, Classes.of(graph), "cpu", config.class_weights)
     return Trainer(initial_network(graph, config), source, task, dict(graph.splits), config, **parts)
 

@@ -166,9 +166,8 @@ def test_training_gives_nearly_the_same_weights_both_ways(scaling):
     found = []
     for way in ("always", "never"):
         config = quick(project_first=way, encoding_dim=2, feature_scaling=scaling, epochs=2, batch_size=8, lr=1e-3)
-        trainer = make_trainer(graph, config)
-        if way == "never":
-            trainer.source = stored(graph, encoding_dim=2, feature_scaling=scaling)
+        source = stored(graph, encoding_dim=2, feature_scaling=scaling) if way == "never" else None
+        trainer = make_trainer(graph, config, source)
         trainer.run()
         found.append((trainer.update, weights_of(trainer.model)))
     (updates, ours), (_, theirs) = found

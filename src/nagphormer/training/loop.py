@@ -8,7 +8,7 @@ Shapes: B nodes in a batch, K hops, D model width, C classes
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from nagphormer.progress import epochs_shown, note
 from nagphormer.training.batches import TokenSource, rows_at_once
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History
+from nagphormer.training.ranks import ALONE, Ranks
 from nagphormer.training.schedule import learning_rate
 from nagphormer.training.stopping import EarlyStopping
 from nagphormer.training.task import Task
@@ -63,9 +64,11 @@ class Trainer:
         config: TrainConfig,
         history: History | None = None,
         checkpoints: Checkpoints | None = None,
+        ranks: Ranks = ALONE,
     ):
         self.model: Any = model.to(source.device)
-        self.source, self.task, self.config = source, task, config
+        self.source, self.task, self.config, self.ranks = source, task, config, ranks
+        self._objective: Any = ranks.replicated(_Objective(model, source, task, config.precision))
         self.train_nodes, self.val_nodes = splits["train"], splits["val"]
         self.history = history or History()
         self.checkpoints = checkpoints
@@ -88,7 +91,8 @@ class Trainer:
                 diverged = self._train_epoch(epoch)
                 if diverged:
                     break
-                loss, metric = evaluate(self.model, self.source, self.task, self.val_nodes, config.precision)
+                nodes = self.val_nodes
+                loss, metric = evaluate(self.model, self.source, self.task, nodes, config.precision, self.ranks)
                 if not np.isfinite(loss):
                     diverged = f"the validation loss became {loss} after epoch {epoch}"
                     break
@@ -104,7 +108,8 @@ class Trainer:
                 }
                 self.history.add(record)
                 show(epoch, f"loss {self._train_loss:.4f}, val {self.task.metric} {metric:.4f}")
-                if self.checkpoints and (self.checkpoints.due or self.stopping.done or epoch == config.epochs):
+                last = self.stopping.done or epoch == config.epochs
+                if self.checkpoints and self.ranks.first and (self.checkpoints.due or last):
                     self._save(epoch)
         self.model.load_state_dict(self._best)
         self.model.eval()
@@ -117,13 +122,14 @@ class Trainer:
         """One pass over the training nodes; gives where the loss stopped being finite, or nothing."""
         self.model.train()
         order = np.random.default_rng([self.config.seed, epoch]).permutation(self.train_nodes)
-        torch.manual_seed(int(np.random.SeedSequence([self.config.seed, epoch]).generate_state(1, np.uint64)[0] >> 1))
+        torch.manual_seed(_dropout_seed(self.config.seed, epoch, self.ranks.rank))
         batches = torch.from_numpy(order).to(self.source.device).split(self.config.batch_size)
         losses = torch.zeros(len(batches), device=self.source.device)
         for number, batch in enumerate(batches):
             losses[number] = self._step(batch)
-            if losses.device.type == "cpu" and not losses[number].isfinite():
+            if losses.device.type == "cpu" and self.ranks.count == 1 and not losses[number].isfinite():
                 break
+        self.ranks.add_up(losses)
         finite = losses.isfinite().tolist()
         if not all(finite):
             number = finite.index(False)
@@ -138,20 +144,27 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.config, self.update)
         self._optimizer.zero_grad()
-        rows = rows_at_once(self.source, self.model.embed.out_features)
+        share = self.ranks.share(batch)
         # a CPU is fastest with pieces whose values stay in its cache; propagating is done once for all of a batch
-        pieces = (batch,) if self.source.projects_first else batch.split(rows)
+        rows = max(len(share), 1)
+        if not self.source.projects_first:
+            rows = rows_at_once(self.source, self.model.embed.out_features)
+        *early, last = share.split(rows)
         total = torch.zeros((), device=batch.device)
-        for piece in pieces:
-            with autocast(self.source.device, self.config.precision):
-                (hidden,) = self.source.embed(self.model.embed, (piece,))
-                loss = self.task.loss(self.model.classify(hidden), piece) / len(batch)
-            loss.backward()
-            total += loss.detach()
+        with self._objective.no_sync() if self.ranks.count > 1 else nullcontext():
+            for piece in early:
+                total += self._backward(piece, len(batch))
+        total += self._backward(last, len(batch))
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         self._optimizer.step()
         return total
+
+    def _backward(self, nodes: torch.Tensor, batch_size: int) -> torch.Tensor:
+        """Add the gradient of some nodes' part of a batch's mean loss; gives that part."""
+        loss = self._objective(nodes) / batch_size
+        (loss * self.ranks.count).backward()  # the mean of the ranks' gradients is then their sum
+        return loss.detach()
 
     def _weights(self) -> dict[str, torch.Tensor]:
         """A true copy of the weights: training goes on in place."""
@@ -191,16 +204,37 @@ class Trainer:
         return facts["epoch"]
 
 
-def evaluate(model: Any, source: TokenSource, task: Task, nodes: np.ndarray, precision: str) -> tuple[float, float]:
-    """Mean loss and metric of a model on some nodes."""
+class _Objective(nn.Module):
+    """The loss as a function of nodes."""
+
+    def __init__(self, model: nn.Module, source: TokenSource, task: Task, precision: str):
+        super().__init__()
+        self.model: Any = model
+        self.source, self.task, self.precision = source, task, precision
+
+    def forward(self, nodes: torch.Tensor) -> torch.Tensor:
+        """Sum of the losses of some nodes, (B,) -> ()."""
+        if len(nodes) == 0:  # a rank without nodes takes part in the sum of the gradients all the same
+            return torch.stack([weight.sum() for weight in self.model.parameters()]).sum() * 0
+        with autocast(self.source.device, self.precision):
+            (hidden,) = self.source.embed(self.model.embed, (nodes,))
+            return self.task.loss(self.model.classify(hidden), nodes)
+
+
+def evaluate(
+    model: Any, source: TokenSource, task: Task, nodes: np.ndarray, precision: str, ranks: Ranks = ALONE
+) -> tuple[float, float]:
+    """Mean loss and metric of a model on some nodes, of which every rank takes its part."""
     model.eval()
     total = torch.zeros(3, dtype=torch.float64, device=source.device)
-    batches = torch.from_numpy(np.array(nodes)).to(source.device).split(rows_at_once(source, model.embed.out_features))
+    share = ranks.share(torch.from_numpy(np.array(nodes)).to(source.device))
+    batches = share.split(rows_at_once(source, model.embed.out_features)) if len(share) else ()
     with torch.no_grad(), autocast(source.device, precision):
         for batch, hidden in zip(batches, source.embed(model.embed, batches), strict=True):
             logits = model.classify(hidden)
             total[0] += task.loss(logits, batch)
             total[1:] += task.hits(logits, batch)
+    ranks.add_up(total)
     loss, found, possible = total.tolist()
     return loss / len(nodes), 2 * found / max(possible, 1)
 
@@ -230,6 +264,12 @@ def memory_explained(work: str, advice: str) -> Iterator[None]:
         if not (gpu or isinstance(error, MemoryError) or "can't allocate memory" in str(error)):
             raise
         raise UserError(f"out of {'GPU ' if gpu else ''}memory while {work}: {advice}") from error
+
+
+def _dropout_seed(seed: int, epoch: int, rank: int) -> int:
+    """What torch's random numbers of an epoch start from; another for each rank."""
+    words = [seed, epoch] if rank == 0 else [seed, epoch, rank]
+    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> 1)
 
 
 @contextmanager

@@ -23,12 +23,12 @@ from nagphormer.errors import UserError
 from nagphormer.files import new_file, read_json, write_json
 from nagphormer.model.network import NAGphormer
 from nagphormer.recipes import settings_of
-from nagphormer.tokens.propagate import resolve_device
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History, read_history
 from nagphormer.training.loop import Trainer, memory_explained, resolve_precision
+from nagphormer.training.ranks import ALONE, Ranks, rank_device
 from nagphormer.training.source import check_store, projection_pays, token_source, tokens_folder
 from nagphormer.training.task import Classes, Task, check_trainable
 
@@ -82,6 +82,7 @@ def train_model(
     store: TokenStore | None = None,
     folder: Path | None = None,
     tensorboard: bool = False,
+    ranks: Ranks = ALONE,
 ) -> tuple[Trained, TokenSource]:
     """Train NAGphormer on a graph with labels and splits.
 
@@ -91,12 +92,13 @@ def train_model(
         store: the graph's tokens, if they are made already.
         folder: run folder to write to; a run of the same settings that was stopped in it goes on.
         tensorboard: also write events for TensorBoard into the run folder.
+        ranks: the processes that train together; all of them see the folder, the first one writes.
 
     Returns:
         The trained model, and the tokens it was trained on.
     """
     check_trainable(graph)
-    device = resolve_device(config.device)
+    device = rank_device(config.device)
     begun = folder is not None and (folder / MANIFEST).is_file()
     config = _decide(graph, config, device, store, folder if begun else None)
     trained = _untrained(graph, config)
@@ -104,22 +106,25 @@ def train_model(
         check_store(store, graph, config)
         trained.tokens = {"path": _relative(store.path, folder), "dtype": store.dtype}
     if folder is None:
-        return trained, _train(trained, graph, device, store, None, False)
+        return trained, _train(trained, graph, device, store, None, False, ranks)
+    ranks.wait()  # all have seen whether the run was begun
     if begun:
         _check_same_run(folder, trained)
-    else:
+    elif ranks.first:
         check_vacant_run(folder)
         write_start(folder, trained)
     try:
-        source = _train(trained, graph, device, store, folder, tensorboard)
+        source = _train(trained, graph, device, store, folder, tensorboard, ranks)
     except BaseException:
-        if not begun and not any((folder / STATE).glob("*.json")):  # nothing to go on with: leave the folder free
+        # nothing to go on with: leave the folder free
+        if ranks.first and not begun and not any((folder / STATE).glob("*.json")):
             for name in (MANIFEST, CONFIG, SPLITS_FILE, METRICS):
                 (folder / name).unlink(missing_ok=True)
             with suppress(OSError):
                 folder.rmdir()
         raise
-    write_weights(folder, trained)
+    if ranks.first:
+        write_weights(folder, trained)
     return trained, source
 
 
@@ -147,24 +152,35 @@ def _decide(
 
 
 def _train(
-    trained: Trained, graph: Graph, device: str, store: TokenStore | None, folder: Path | None, tensorboard: bool
+    trained: Trained,
+    graph: Graph,
+    device: str,
+    store: TokenStore | None,
+    folder: Path | None,
+    tensorboard: bool,
+    ranks: Ranks,
 ) -> TokenSource:
     """Get the tokens and train on them; gives the tokens."""
     config, out = trained.config, None
     history, checkpoints = History(), None
     if folder is not None:
-        history = History(folder / METRICS, folder / "tensorboard" if tensorboard else None)
         checkpoints, out = Checkpoints(folder / STATE), tokens_folder(folder, graph, config)
+    if folder is not None and ranks.first:
+        history = History(folder / METRICS, folder / "tensorboard" if tensorboard else None)
+    if not ranks.first:
+        ranks.wait()  # the first one stores the tokens, the others read them
     with memory_explained(
         f"making tokens of {config.hops} hops", "lower hops, or prepare them with nagphormer prepare"
     ):
         source = token_source(graph, config, device, store, out)
+    if ranks.first:
+        ranks.wait()
     with memory_explained(
         f"training with batch_size={config.batch_size}, hidden_dim={config.hidden_dim}, hops={config.hops}",
         "lower batch_size first, then hidden_dim",
     ):
         task = Task(graph, trained.classes, device, config.class_weights)
-        trainer = Trainer(trained.model, source, task, trained.splits, config, history, checkpoints)
+        trainer = Trainer(trained.model, source, task, trained.splits, config, history, checkpoints, ranks)
         outcome = trainer.run()
     trained.history, trained.outcome = history.records, asdict(outcome)
     return source
