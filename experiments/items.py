@@ -24,13 +24,16 @@ class Row:
         return [Cell(dataset, self.method, 0, settings) for settings in self.candidates(dataset)]
 
     def chosen(self, dataset: str) -> Settings | None:
-        """The candidate that is best on the validation nodes of seed 0; None until all were tried, or if all failed."""
-        tried = [(cell, cell.read()) for cell in self.tuning(dataset)]
-        done = [(cell, facts) for cell, facts in tried if facts and facts["outcome"] == DONE]
-        if not done or any(facts is None for _, facts in tried):
+        """The candidate that is best on the validation nodes of seed 0, if any was measured and ended well."""
+        done = [(cell, facts) for cell in self.tuning(dataset) if (facts := cell.read()) and facts["outcome"] == DONE]
+        if not done:
             return None
         best = max(done, key=lambda pair: (pair[1]["val_accuracy"], -pair[1]["val_loss"]))
         return best[0].settings
+
+    def is_tuned(self, dataset: str) -> bool:
+        """Whether every candidate was tried."""
+        return all(cell.read() for cell in self.tuning(dataset))
 
     def cells(self, dataset: str, seeds: int) -> list[Cell]:
         """The chosen settings on every seed; none while there is nothing to choose from."""

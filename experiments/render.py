@@ -36,7 +36,8 @@ command above its table.
 - **Bold** is the best of a column only where it differs from every other row: the 95 % interval of the paired
   difference on the same splits leaves out zero.
 - **Outcomes**: *out of memory* and *time-out* are results, under the limits that the line below the table names.
-  *no data* marks graphs of the paper that could not be had; *–* is not measured yet."""
+  *no data* marks graphs of the paper that could not be had; *–* is not measured yet; † is the best of fewer settings
+  than the method will be given."""
 
 
 def render(folder: Path) -> Path:
@@ -80,7 +81,7 @@ def _accuracy(item: Item, row: Row, dataset: str) -> str:
     if not scores:
         text = _outcome(row, dataset)
         return text + (f" (paper {_number(published)})" if published else "")
-    text = spread(list(scores.values()))
+    text = spread(list(scores.values())) + ("" if row.is_tuned(dataset) else " †")
     if _is_best(item, row, dataset):
         text = f"**{text}**"
     if published is None:
@@ -145,7 +146,8 @@ def _is_best(item: Item, row: Row, dataset: str) -> bool:
     if len(ranking) < 2 or ranking[0][0] != row:
         return False
     differences = (paired_difference(ranking[0][1], scores) for _, scores in ranking[1:])
-    return all(difference is not None and difference.is_one for difference in differences)
+    sure = all(difference is not None and difference.is_one for difference in differences)
+    return sure and all(row.is_tuned(dataset) for row, _ in ranking)
 
 
 def _ranks(item: Item) -> str:

@@ -60,10 +60,10 @@ def test_the_settings_shown_are_those_that_validation_chose():
     best, *others = METHODS["gcn"].settings("photo")
     for settings in others:
         record("gcn", "photo", [99.0], settings, val=0.8)
-    assert TABLE.rows[0].chosen("photo") is None  # one is still to be tried
+    assert "99.00 ×1 † (paper" in line(render.section(TABLE), "GCN")  # one is still to be tried
     record("gcn", "photo", [90.0, 91.0], best, val=0.9)
     assert TABLE.rows[0].chosen("photo") == best
-    assert "90.50 ± 0.71 ×2" in line(render.section(TABLE), "GCN")
+    assert "90.50 ± 0.71 ×2 (paper" in line(render.section(TABLE), "GCN")
     record("gcn", "photo", [0.0], others[0], outcome=TIME_OUT)
     assert TABLE.rows[0].chosen("photo") == best
 
