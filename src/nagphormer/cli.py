@@ -64,7 +64,7 @@ def launch(
         _limit_threads(threads)
     if config is not None:
         app.config = _read_config(config, tokens)
-    app(tokens)
+    app(_with_address(tokens))
 
 
 @app.command
@@ -401,6 +401,14 @@ def _report_store(store: Any, reused: bool) -> None:
         {"path": str(store.path), "shape": list(store.shape), "dtype": store.dtype, "bytes": size, "reused": reused},
         describe_store(store, reused),
     )
+
+
+def _with_address(tokens: tuple[str, ...]) -> list[str]:
+    """The tokens, with `--cluster` that has no address of its own meaning a local one."""
+    following = (*tokens[1:], "--")
+    pairs = zip(tokens, following, strict=True)
+    bare = ((token, token == "--cluster" and after.startswith("-")) for token, after in pairs)
+    return [f"{token}=local" if alone else token for token, alone in bare]
 
 
 def _be_silent() -> None:

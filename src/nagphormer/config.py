@@ -74,6 +74,8 @@ class TokenConfig:
     """Limit for the process's own memory, such as 4GB; memory-mapped files do not count."""
     device: str | None = None
     """cpu or cuda; by default a GPU where there is one."""
+    cluster: str | None = None
+    """Address of a Ray cluster that makes the blocks; without one, a local cluster is started."""
 
 
 @Parameter(name="*")

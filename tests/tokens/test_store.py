@@ -147,7 +147,7 @@ def test_what_is_no_store_is_refused(tmp_path):
 
 def test_a_store_of_the_same_graph_and_settings_is_reused(path, monkeypatch):
     before = {file.name: file.stat().st_mtime_ns for file in path.iterdir()}
-    monkeypatch.setattr("nagphormer.tokens.hop2token._Job", None)  # no work may start
+    monkeypatch.setattr("nagphormer.tokens.hop2token.Job", None)  # no work may start
     again = hop_tokens(GRAPH, 2, out=str(path), memory="1GB", device="cpu")
     assert again.shape == (60, 3, 7)
     assert {file.name: file.stat().st_mtime_ns for file in path.iterdir()} == before

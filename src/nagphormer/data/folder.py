@@ -70,6 +70,7 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
         ids=_read_ids(folder / IDS) if IDS in manifest["files"] else None,
         class_names=None if manifest["class_names"] is None else tuple(manifest["class_names"]),
         name=manifest["name"],
+        folder=folder,
     )
     graph.__dict__["fingerprint"] = manifest["fingerprint"]  # spares reading every array
     return graph

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,6 +49,8 @@ class Graph:
     """Names of the classes in the order of the labels."""
     name: str | None = None
     """The data set's name, where it has one."""
+    folder: Path | None = None
+    """The graph folder it was opened from, which other processes can open, too."""
 
     @property
     def num_nodes(self) -> int:

@@ -19,21 +19,31 @@ PIECE_VALUES = 1 << 22
 class Columns:
     """X‖U as float32, read piece by piece, never held as a whole.
 
-    A graph without features has one column instead, log(1 + degree).
+    A graph without features has one column instead, log(1 + degree). What scaling needs to know is measured unless
+    `statistics` say it.
     """
 
-    def __init__(self, graph: Graph, encoding: np.ndarray | None, feature_scaling: str = "none"):
+    def __init__(
+        self,
+        graph: Graph,
+        encoding: np.ndarray | None,
+        feature_scaling: str = "none",
+        statistics: dict[str, list[float]] | None = None,
+    ):
         self._features: Any = graph.features
         if graph.features is None:
             self._features = np.log1p(graph.degrees).astype(np.float32)[:, None]  # (N, 1)
-        self._encoding = encoding
+        self.encoding = encoding
         self.num_features: int = self._features.shape[1]
         self.width = self.num_features + (0 if encoding is None else encoding.shape[1])
         self.num_nodes = graph.num_nodes
         self._mean: np.ndarray | None = None
         self._std: np.ndarray | None = None
+        self.feature_scaling = feature_scaling
         self._by_row = feature_scaling == "row"
-        if feature_scaling == "standardize":
+        if statistics:
+            self._mean, self._std = np.array(statistics["mean"]), np.array(statistics["std"])
+        elif feature_scaling == "standardize":
             self._mean, self._std = self._moments()
 
     def read(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
@@ -42,9 +52,9 @@ class Columns:
         if first < self.num_features:
             parts.append(self._scaled(start, stop, first, min(last, self.num_features)))
         if last > self.num_features:
-            assert self._encoding is not None
+            assert self.encoding is not None
             columns = slice(max(first - self.num_features, 0), last - self.num_features)
-            parts.append(self._encoding[start:stop, columns])
+            parts.append(self.encoding[start:stop, columns])
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def pieces(self) -> list[tuple[int, int]]:

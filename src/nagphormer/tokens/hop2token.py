@@ -59,6 +59,7 @@ def hop_tokens(
     memory: str | int | None = None,
     device: str | None = None,
     feature_scaling: str = "none",
+    cluster: str | None = None,
 ) -> TokenStore:
     """Compute the hop tokens of every node, once and offline.
 
@@ -72,6 +73,8 @@ def hop_tokens(
         memory: limit for the process's own memory, such as `4GB`; memory-mapped files do not count.
         device: `cpu`, `cuda`, or None for a GPU where there is one.
         feature_scaling: `none`, `standardize` (columns) or `row` (rows sum to one).
+        cluster: address of a Ray cluster whose workers make the blocks, or `local` to start one here; the graph must
+            have been opened from a folder, and folder and `out` lie where all workers see them. The bytes are the same.
 
     Returns:
         A store of shape (N, K+1, F+s).
@@ -93,8 +96,11 @@ def hop_tokens(
         return _reuse(out, wanted)
     if out is not None:
         check_vacant(Path(out))
+    if cluster is not None:
+        _check_cluster(graph, out, device)
+        device = "cpu"
     try:
-        return _compute(graph, wanted, out, memory, resolve_device(device))
+        return _compute(graph, wanted, out, memory, resolve_device(device), cluster)
     except Taken:  # by another run that needs the same tokens
         assert out is not None
         return _reuse(out, wanted)
@@ -113,6 +119,7 @@ def _compute(
     out: str | os.PathLike[str] | None,
     memory: str | int | None,
     device: str,
+    cluster: str | None = None,
 ) -> TokenStore:
     """Make the tokens that `wanted` describes."""
     hops, encoding_dim, dtype = wanted["hops"], wanted["encoding_dim"], wanted["dtype"]
@@ -127,7 +134,7 @@ def _compute(
     if out is None:
         _check_fits("holding the tokens", num_bytes, usable, "write to disk: hop_tokens(…, out=FOLDER)")
     blocks = block_columns(graph.num_nodes, width, dtype)
-    job = _Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
+    job = Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
     scratch_bytes = job.scratch_bytes()
     with new_folder(out, num_bytes + scratch_bytes) if out is not None else nullcontext() as folder:
         found = solve(graph, encoding_dim, device=device) if encoding_dim else None
@@ -141,14 +148,32 @@ def _compute(
             "feature_statistics": columns.statistics(),
             "encoding": found.report() if found else {},
         }
-        arrays, manifest["column_exponents"], entries = job.run(columns, folder)
+        exponents = job.exponents(columns)
+        manifest["column_exponents"] = exponents[0].tolist()
+        if cluster is not None:
+            assert folder is not None
+            from nagphormer.tokens.cluster import write_blocks
+
+            manifest["blocks"] = write_blocks(job, columns, exponents, folder, cluster, memory)
+        else:
+            job.begin(exponents)
+            arrays, manifest["blocks"] = job.run(columns, folder)
         if folder is None:
+            del manifest["blocks"]
             return TokenStore(arrays, manifest)
-        manifest["blocks"] = entries
         manifest["versions"] = {"nagphormer": __version__}
         write_json(folder / MANIFEST, manifest)
     assert out is not None
     return TokenStore.open(out)
+
+
+def _check_cluster(graph: Graph, out: str | os.PathLike[str] | None, device: str | None) -> None:
+    if graph.folder is None:
+        raise UserError("a cluster needs a graph folder that all workers can open: write one with graph.save(FOLDER)")
+    if out is None:
+        raise UserError("a cluster needs a folder for the tokens: give out=FOLDER where all workers see it")
+    if device not in (None, "cpu"):
+        raise UserError(f"a cluster works on processors, not on {device!r}: leave device out")
 
 
 def _check_fits(work: str, num_bytes: int, usable: int, instead: str) -> None:
@@ -170,8 +195,11 @@ def _check_arguments(hops: int, encoding_dim: int, dtype: str, feature_scaling: 
     check_scaling(feature_scaling)
 
 
+Exponents = tuple[np.ndarray, np.ndarray]
+
+
 @dataclass
-class _Job:
+class Job:
     """The propagation of one store: what is known before work starts."""
 
     graph: Graph
@@ -198,37 +226,51 @@ class _Job:
         per_column = column_bytes(self.graph.num_nodes, self.hops, self.sum_dtype.itemsize)
         return per_column * self.plan.width if self.plan.on_disk else 0
 
-    def run(self, columns: Columns, folder: Path | None) -> tuple[list[np.ndarray], list[int], list[dict[str, Any]]]:
-        """Compute every block; gives arrays in memory or manifest entries of files, and the column exponents."""
+    def run(self, columns: Columns, folder: Path | None) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+        """Compute every block; gives arrays in memory or manifest entries of files."""
+        if folder is not None:
+            scratch = folder / "scratch"
+            return [], [self.write_block(number, columns, folder / name, scratch) for number, name in self.files()]
+        arrays = []
+        for first, last in self.blocks:
+            block = MemoryBlock((self.graph.num_nodes, self.hops + 1, last - first), self.dtype)
+            self._fill_block(columns, block, first, last, None)
+            arrays.append(block.tokens)
+        return arrays, []
+
+    def files(self) -> list[tuple[int, str]]:
+        """Number and file name of every block."""
+        return [(number, f"block-{number:03d}.bin") for number in range(len(self.blocks))]
+
+    def write_block(self, number: int, columns: Columns, path: Path, scratch: Path) -> dict[str, Any]:
+        """Compute one block and write its file; gives its entry in the manifest."""
+        first, last = self.blocks[number]
+        shape = (self.graph.num_nodes, self.hops + 1, last - first)
+        with BlockWriter(path, shape, self.dtype) as writer:
+            self._fill_block(columns, writer, first, last, scratch if self.plan.on_disk else None)
+            return {"file": self.files()[number][1], "columns": [first, last], **writer.finish()}
+
+    def exponents(self, columns: Columns) -> Exponents:
+        """Powers of two that keep every column in range: of stored tokens, and of the running sums."""
+        nothing = np.zeros(columns.width, np.int64)
+        if self.sum_dtype != np.float16:
+            return nothing, nothing
+        degrees = loop_degrees(self.graph)
+        with stage("finding the range of every column"):
+            growth = float(np.sqrt(degrees.max()))
+            tokens, sums = column_exponents(columns, (1 / np.sqrt(degrees)).astype(np.float32), growth)
+        return (nothing if self.dtype == "bfloat16" else tokens), sums
+
+    def begin(self, exponents: Exponents) -> None:
+        """Get ready to compute blocks whose columns have these powers of two."""
         degrees = loop_degrees(self.graph)
         self.inverse_root = (1 / np.sqrt(degrees)).astype(np.float32)  # D̃^-½
         self.root = np.sqrt(degrees).astype(np.float32)
         self.sums = NeighborSum(self.graph, 1 / degrees, loop=True, device=self.device)
-        token_exponent = sum_exponent = np.zeros(columns.width, np.int64)
-        if self.sum_dtype == np.float16:
-            with stage("finding the range of every column"):
-                growth = float(np.sqrt(degrees.max()))
-                token_exponent, sum_exponent = column_exponents(columns, self.inverse_root, growth)
-        if self.dtype == "bfloat16":
-            token_exponent = np.zeros_like(sum_exponent)
-        self.enter_scale = np.ldexp(np.float32(1), -sum_exponent)
-        self.input_scale = np.ldexp(np.float32(1), -token_exponent)
-        self.leave_scale = np.ldexp(np.float32(1), sum_exponent - token_exponent)
-
-        arrays, entries = [], []
-        for number, (first, last) in enumerate(self.blocks):
-            shape = (self.graph.num_nodes, self.hops + 1, last - first)
-            if folder is None:
-                block = MemoryBlock(shape, self.dtype)
-                self._fill_block(columns, block, first, last, None)
-                arrays.append(block.tokens)
-                continue
-            file = f"block-{number:03d}.bin"
-            with BlockWriter(folder / file, shape, self.dtype) as writer:
-                scratch = folder / "scratch" if self.plan.on_disk else None
-                self._fill_block(columns, writer, first, last, scratch)
-                entries.append({"file": file, "columns": [first, last], **writer.finish()})
-        return arrays, token_exponent.tolist(), entries
+        of_tokens, of_sums = exponents
+        self.enter_scale = np.ldexp(np.float32(1), -of_sums)
+        self.input_scale = np.ldexp(np.float32(1), -of_tokens)
+        self.leave_scale = np.ldexp(np.float32(1), of_sums - of_tokens)
 
     def _fill_block(
         self, columns: Columns, block: MemoryBlock | BlockWriter, first: int, last: int, scratch: Path | None

@@ -1,0 +1,194 @@
+"""Blocks of a token store as Ray tasks: no communication, one file each, the bytes of one machine.
+
+Ray schedules, retries what a dead worker left, and holds back what does not fit a worker's memory. The graph folder and
+the store lie where all workers see them.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nagphormer.data.folder import open_graph
+from nagphormer.errors import MissingExtra, UserError
+from nagphormer.files import format_size, parse_size
+from nagphormer.progress import note, stage
+from nagphormer.tokens.columns import Columns
+from nagphormer.tokens.hop2token import Exponents, Job
+from nagphormer.tokens.memory import RESERVE, column_bytes, node_bytes
+
+LOCAL = "local"
+INTERPRETER = 300 * 10**6
+"""Bytes that a worker holds before it works."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What a worker needs to know to make any block of a store."""
+
+    graph: str
+    folder: str
+    hops: int
+    dtype: str
+    columns: list[tuple[int, int]]
+    encoding: bool
+    feature_scaling: str
+    statistics: dict[str, list[float]]
+    exponents: Exponents
+    usable: int
+    """Bytes a worker may allocate."""
+
+    def write(self, number: int) -> dict[str, Any]:
+        """Make one block under a name of this attempt, then give it its own; runs in a worker."""
+        folder = Path(self.folder)
+        attempts = folder / f"attempts-{number:03d}"
+        with open(attempts, "a") as file:
+            file.write(".")
+        attempt = attempts.stat().st_size
+        graph = open_graph(self.graph)
+        encoding = np.load(folder / ENCODING, mmap_mode="r", allow_pickle=False) if self.encoding else None
+        columns = Columns(graph, encoding, self.feature_scaling, self.statistics)
+        job = Job(graph, self.hops, self.dtype, "cpu", self.columns, self.usable, True)
+        job.begin(self.exponents)
+        unfinished, scratch = (folder / f"{kind}-{number:03d}-attempt-{attempt}" for kind in ("unfinished", "scratch"))
+        entry = job.write_block(number, columns, unfinished, scratch)
+        unfinished.rename(folder / entry["file"])
+        return entry | {"attempts": attempt}
+
+
+ENCODING = "encoding.npy"
+
+
+def write_blocks(
+    job: Job, columns: Columns, exponents: Exponents, folder: Path, address: str, memory: str | int | None
+) -> list[dict[str, Any]]:
+    """Have the workers of a cluster write every block; gives their entries in the manifest.
+
+    Args:
+        job: what is to be computed.
+        columns: its input.
+        exponents: its powers of two.
+        folder: where the blocks go; seen by all workers.
+        address: of the cluster, or `local` to start one here.
+        memory: limit for each worker; by default what a block needs, as far as a worker has it.
+    """
+    graph = job.graph
+    assert graph.folder is not None
+    if columns.encoding is not None:
+        np.save(folder / ENCODING, columns.encoding)
+    with connected(address) as ray:
+        share = _share(ray, job, memory)
+        blocks = Blocks(
+            graph=str(graph.folder.absolute()),
+            folder=str(folder),
+            hops=job.hops,
+            dtype=job.dtype,
+            columns=job.blocks,
+            encoding=columns.encoding is not None,
+            feature_scaling=columns.feature_scaling,
+            statistics=columns.statistics(),
+            exponents=exponents,
+            usable=share.memory - RESERVE - INTERPRETER - node_bytes(graph.num_nodes, 0),
+        )
+        note(f"{len(job.blocks)} blocks, each on {share.cpus} cores with {format_size(share.memory)}")
+        entries = _gather(ray, blocks, share)
+    retried = sum(entry.pop("attempts") > 1 for entry in entries)
+    if retried:
+        note(f"{retried} of {len(entries)} blocks were made again after their worker had died")
+    for left in (*folder.glob("attempts-*"), *folder.glob("unfinished-*"), *folder.glob("scratch-*")):
+        left.unlink()
+    (folder / ENCODING).unlink(missing_ok=True)
+    return entries
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one task takes of a worker."""
+
+    cpus: int
+    memory: int
+
+
+def _share(ray: Any, job: Job, memory: str | int | None) -> Share:
+    """Memory for a whole block where workers have it, and the cores that are left for each block in flight."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    smallest = min(int(node["memory"]) for node in nodes)
+    cores = min(int(node["CPU"]) for node in nodes)
+    widest = max(last - first for first, last in job.blocks)
+    num_nodes = job.graph.num_nodes
+    held = INTERPRETER + RESERVE + node_bytes(num_nodes, 0)
+    wanted = held + column_bytes(num_nodes, job.hops, job.sum_dtype.itemsize) * (widest + 16)
+    given = min(wanted if memory is None else parse_size(memory), smallest)
+    if given <= held:
+        raise UserError(f"a worker needs more than {format_size(held)} for this graph, but has {format_size(given)}")
+    at_once = min(-(-len(job.blocks) // len(nodes)), smallest // given, cores)
+    return Share(max(1, cores // max(1, at_once)), given)
+
+
+def _gather(ray: Any, blocks: Blocks, share: Share) -> list[dict[str, Any]]:
+    """Entries of all blocks, in their order."""
+    task = ray.remote(num_cpus=share.cpus, memory=share.memory)(_write)
+    shared = ray.put(blocks)
+    waiting = {task.remote(shared, number, share.cpus): number for number in range(len(blocks.columns))}
+    entries: dict[int, dict[str, Any]] = {}
+    with stage("blocks on the cluster", total=len(waiting)) as advance:
+        while waiting:
+            (done,), _ = ray.wait(list(waiting), num_returns=1)
+            number = waiting.pop(done)
+            try:
+                entries[number] = ray.get(done)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+            except ray.exceptions.RayError as error:
+                raise UserError(f"block {number} could not be made: {str(error).splitlines()[0]}") from error
+            advance(1)
+    return [entries[number] for number in sorted(entries)]
+
+
+def _write(blocks: Blocks, number: int, cpus: int) -> dict[str, Any]:
+    import numba
+
+    numba.set_num_threads(min(cpus, numba.config.NUMBA_NUM_THREADS))
+    return blocks.write(number)
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Ray, connected to a cluster."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise MissingExtra("ray", "cluster", "preparing on a cluster") from error
+    _check_answers(address)
+    try:
+        ray.init(
+            address=None if address == LOCAL else address,
+            include_dashboard=False if address == LOCAL else None,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+        )
+    except ConnectionError as error:
+        raise UserError(f"no Ray cluster answers at {address!r}: start one with ray start --head") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address at which nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise UserError(f"no Ray cluster answers at {address!r} ({error}): start one with ray start --head") from error
