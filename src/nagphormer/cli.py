@@ -305,6 +305,7 @@ def predict(
     use: UseConfig = UseConfig(),  # noqa: B008 (it is frozen)
     *,
     out: Path,
+    cluster: str | None = None,
 ) -> None:
     """Write the class of every node, with probabilities.
 
@@ -312,14 +313,21 @@ def predict(
         run: the run folder.
         graph: a graph folder, an .npz file or a data set's name.
         use: where tokens are and what to run on.
-        out: file to write, .parquet or .csv.
+        out: file to write, .parquet or .csv; on a cluster, the folder of a Parquet data set.
+        cluster: address of a Ray cluster that predicts; without one, a local cluster is started.
     """
     from nagphormer.inference.predict import check_table_path, open_source, write_predictions
 
-    check_table_path(out)
+    if cluster is None:
+        check_table_path(out)
     trained, loaded = _open_run(run, graph, use)
-    source = open_source(trained, loaded, use.device, use.tokens, run)
-    write_predictions(trained, source, loaded, out)
+    if cluster is None:
+        source = open_source(trained, loaded, use.device, use.tokens, run)
+        write_predictions(trained, source, loaded, out)
+    else:
+        from nagphormer.inference.cluster import write_data_set
+
+        write_data_set(trained, run, loaded, out, cluster, use.tokens)
     facts = {"path": str(out), "nodes": loaded.num_nodes, "classes": trained.classes.num_classes}
     result(facts, f"wrote {out}: {loaded.num_nodes:,} nodes, {trained.classes.num_classes} classes")
 

@@ -118,12 +118,18 @@ def open_source(
         config = replace(config, project_first="never")
     if run is not None:
         out = tokens_folder(run, graph, config)
-        used = trained.tokens["path"]
-        if tokens is None and used and graph.fingerprint == trained.graph["fingerprint"]:
-            tokens = run / used if (run / used / MANIFEST).is_file() else None
+        tokens = tokens or tokens_of_training(trained, graph, run)
     store = TokenStore.open(tokens) if isinstance(tokens, Path) else tokens
     with memory_explained(f"making tokens of {config.hops} hops", "use nagphormer prepare --memory, and --tokens"):
         return token_source(graph, config, resolve_device(device), store, out, trained.tokens["dtype"])
+
+
+def tokens_of_training(trained: Trained, graph: Graph, run: Path) -> Path | None:
+    """The token store that a run was trained on, if it is this graph's and still there."""
+    used = trained.tokens["path"]
+    if not used or graph.fingerprint != trained.graph["fingerprint"]:
+        return None
+    return run / used if (run / used / MANIFEST).is_file() else None
 
 
 def check_question(trained: Trained, graph: Graph, split: str, metric: str = "accuracy") -> None:
@@ -170,17 +176,31 @@ def hop_attention(trained: Trained, source: TokenSource, nodes: np.ndarray) -> n
     return _collect(trained, source, nodes, trained.model.hop_attention)
 
 
-def write_predictions(trained: Trained, source: TokenSource, graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Write `node_id, prediction, probability, p_<class>…` of every node, as Parquet or CSV by the path's ending."""
+def write_predictions(
+    trained: Trained,
+    source: TokenSource,
+    graph: Graph,
+    path: str | os.PathLike[str],
+    rows: tuple[int, int] | None = None,
+) -> None:
+    """Write `node_id, prediction, probability, p_<class>…` of every node, as Parquet or CSV by the path's ending.
+
+    Args:
+        trained: the model.
+        source: the graph's tokens.
+        graph: the graph.
+        path: the file.
+        rows: from which node to before which one; all by default.
+    """
     import pyarrow as pa
 
     target = Path(path)
+    start, stop = rows or (0, graph.num_nodes)
+    nodes = np.arange(start, stop)
     ids = pa.array(np.arange(graph.num_nodes)) if graph.ids is None else graph.ids
-    nodes = np.arange(graph.num_nodes)
     writer: Any = None
     with new_file(target) as staging:
         try:
-            start = 0
             for block in _gathered(_blocks(trained, source, nodes, lambda encoded: _probability(trained, encoded))):
                 table = _table(trained, ids.slice(start, len(block)), block)
                 writer = writer or _writer(target, staging, table.schema)

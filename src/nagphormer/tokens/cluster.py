@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -97,7 +97,7 @@ def write_blocks(
             usable=share.memory - RESERVE - INTERPRETER - node_bytes(graph.num_nodes, 0),
         )
         note(f"{len(job.blocks)} blocks, each on {share.cpus} cores with {format_size(share.memory)}")
-        entries = _gather(ray, blocks, share)
+        entries = gather(ray, blocks, len(job.blocks), share.cpus, share.memory, "blocks on the cluster")
     retried = sum(entry.pop("attempts") > 1 for entry in entries)
     if retried:
         note(f"{retried} of {len(entries)} blocks were made again after their worker had died")
@@ -131,31 +131,50 @@ def _share(ray: Any, job: Job, memory: str | int | None) -> Share:
     return Share(max(1, cores // max(1, at_once)), given)
 
 
-def _gather(ray: Any, blocks: Blocks, share: Share) -> list[dict[str, Any]]:
-    """Entries of all blocks, in their order."""
-    task = ray.remote(num_cpus=share.cpus, memory=share.memory)(_write)
-    shared = ray.put(blocks)
-    waiting = {task.remote(shared, number, share.cpus): number for number in range(len(blocks.columns))}
-    entries: dict[int, dict[str, Any]] = {}
-    with stage("blocks on the cluster", total=len(waiting)) as advance:
+class Work(Protocol):
+    """Numbered pieces of work that any worker can do."""
+
+    def write(self, number: int) -> Any:
+        """Do one piece."""
+        ...
+
+
+def gather(ray: Any, pieces: Work, count: int, cpus: int, memory: int, work: str) -> list[Any]:
+    """What each piece of work gives, in order; each is a task with its cores and memory, retried when a worker dies.
+
+    Args:
+        ray: connected.
+        pieces: the work.
+        count: how many pieces there are.
+        cpus: of a task.
+        memory: of a task, bytes.
+        work: what is going on, for the progress shown.
+    """
+    task = ray.remote(num_cpus=cpus, memory=memory)(_write)
+    shared = ray.put(pieces)
+    waiting = {task.remote(shared, number, cpus): number for number in range(count)}
+    results: dict[int, Any] = {}
+    with stage(work, total=count) as advance:
         while waiting:
             (done,), _ = ray.wait(list(waiting), num_returns=1)
             number = waiting.pop(done)
             try:
-                entries[number] = ray.get(done)
+                results[number] = ray.get(done)
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from error
             except ray.exceptions.RayError as error:
-                raise UserError(f"block {number} could not be made: {str(error).splitlines()[0]}") from error
+                raise UserError(f"part {number} could not be made: {str(error).splitlines()[0]}") from error
             advance(1)
-    return [entries[number] for number in sorted(entries)]
+    return [results[number] for number in range(count)]
 
 
-def _write(blocks: Blocks, number: int, cpus: int) -> dict[str, Any]:
+def _write(pieces: Work, number: int, cpus: int) -> Any:
     import numba
+    import torch
 
     numba.set_num_threads(min(cpus, numba.config.NUMBA_NUM_THREADS))
-    return blocks.write(number)
+    torch.set_num_threads(cpus)
+    return pieces.write(number)
 
 
 @contextmanager
@@ -166,7 +185,7 @@ def connected(address: str) -> Iterator[Any]:
         import ray
         import ray.exceptions
     except ImportError as error:
-        raise MissingExtra("ray", "cluster", "preparing on a cluster") from error
+        raise MissingExtra("ray", "cluster", "working on a cluster") from error
     _check_answers(address)
     try:
         ray.init(
