@@ -252,7 +252,11 @@ def train(
         if ranks.first and not resume:
             check_vacant_run(out)
         store = None if tokens is None else TokenStore.open(tokens)
+        if not ranks.first:
+            ranks.wait()  # the first one may have to download it
         loaded = load_graph(graph, seed=given["seed"] or 0, allow_pickle=allow_pickle)
+        if ranks.first:
+            ranks.wait()
         config = resolve(recipe, loaded.name, given, store)
         if config.seed != (given["seed"] or 0):  # the recipe's
             loaded = load_graph(graph, seed=config.seed, allow_pickle=allow_pickle)
@@ -263,8 +267,10 @@ def train(
             trained, source = train_model(loaded, config, store, out, tensorboard, ranks)
         if ranks.first and not trained.diverged:
             write_predictions(trained, source, loaded, out / "predictions.parquet")
-    if ranks.first:
-        result({"path": str(out), **trained.outcome}, f"wrote {out}: {describe_run(trained)}")
+        ranks.wait()
+    if not ranks.first:
+        return
+    result({"path": str(out), **trained.outcome}, f"wrote {out}: {describe_run(trained)}")
     if trained.diverged:
         raise UserError(trained.diverged)
     say_next(f"nagphormer evaluate {out} {graph} --split test")
@@ -320,6 +326,8 @@ def predict(
 
     if cluster is None:
         check_table_path(out)
+    elif use.device not in (None, "cpu"):
+        raise UserError(f"a cluster works on processors, not on {use.device!r}: leave --device out")
     trained, loaded = _open_run(run, graph, use)
     if cluster is None:
         source = open_source(trained, loaded, use.device, use.tokens, run)

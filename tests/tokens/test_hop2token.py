@@ -349,7 +349,7 @@ def test_a_result_beyond_the_budget_is_refused_before_any_work(no_work, monkeypa
 
 
 def test_a_budget_that_the_process_alone_exceeds_is_refused_before_any_work(no_work, tmp_path):
-    with pytest.raises(UserError, match=r"memory=1MB is too little: \d+ MB are kept for the process itself"):
+    with pytest.raises(UserError, match=r"memory=1MB is too little: [\d.]+ [MG]B are kept for the process itself"):
         hop_tokens(WIDE, 3, memory="1MB", out=tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
 

@@ -76,7 +76,7 @@ def test_tokens_are_kept_in_a_folder_and_used_again(tmp_path, monkeypatch):
     token_source(sparse_graph(), config, "cpu", out=tmp_path / "tokens")
     manifest = TokenStore.open(tmp_path / "tokens").manifest
     assert (manifest["hops"], manifest["encoding_dim"], manifest["feature_scaling"]) == (2, 2, "row")
-    monkeypatch.setattr("nagphormer.tokens.hop2token._Job", None)  # no work may start
+    monkeypatch.setattr("nagphormer.tokens.hop2token.Job", None)  # no work may start
     token_source(sparse_graph(), config, "cpu", out=tmp_path / "tokens")
 
 

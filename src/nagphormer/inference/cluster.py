@@ -8,9 +8,10 @@ from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_folder
 from nagphormer.inference.predict import check_fits, open_source, tokens_of_training, write_predictions
-from nagphormer.tokens.cluster import INTERPRETER, connected, gather
+from nagphormer.tokens.cluster import INTERPRETER, connected, gather, workers
+from nagphormer.tokens.store import MANIFEST, TokenStore
 from nagphormer.training.run import Trained, load_run
-from nagphormer.training.source import check_store
+from nagphormer.training.source import check_store, tokens_folder
 
 PART_ROWS = 1 << 18
 """Nodes of one task, and of one file."""
@@ -49,12 +50,11 @@ def write_data_set(
         address: of the cluster, or `local` to start one here.
         tokens: the graph's token store; by default that of training.
     """
-    from nagphormer.tokens.store import TokenStore
-
     check_fits(trained, graph)
     if graph.folder is None:
         raise UserError("a cluster needs a graph folder that all workers can open: write one with graph.save(FOLDER)")
-    tokens = tokens or tokens_of_training(trained, graph, run)
+    beside = tokens_folder(run, graph, trained.config)
+    tokens = tokens or tokens_of_training(trained, graph, run) or (beside if (beside / MANIFEST).is_file() else None)
     if tokens is None:
         raise UserError(
             "a cluster predicts from a token store, and there is none for this run and graph: make one with "
@@ -64,4 +64,5 @@ def write_data_set(
     count = -(-graph.num_nodes // PART_ROWS)
     with new_folder(out) as folder, connected(address) as ray:
         paths = (str(Path(path).absolute()) for path in (run, graph.folder, tokens, folder))
-        gather(ray, Parts(*paths), count, cpus=1, memory=TASK_BYTES, work="predicting on the cluster")
+        memory = min(TASK_BYTES, max(worker.memory for worker in workers(ray)))
+        gather(ray, Parts(*paths), count, cpus=1, memory=memory, work="predicting on the cluster")

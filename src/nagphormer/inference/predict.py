@@ -197,15 +197,16 @@ def write_predictions(
     target = Path(path)
     start, stop = rows or (0, graph.num_nodes)
     nodes = np.arange(start, stop)
-    ids = pa.array(np.arange(graph.num_nodes)) if graph.ids is None else graph.ids
+    ids = pa.array(nodes) if graph.ids is None else graph.ids.slice(start, stop - start)
+    done = 0
     writer: Any = None
     with new_file(target) as staging:
         try:
             for block in _gathered(_blocks(trained, source, nodes, lambda encoded: _probability(trained, encoded))):
-                table = _table(trained, ids.slice(start, len(block)), block)
+                table = _table(trained, ids.slice(done, len(block)), block)
                 writer = writer or _writer(target, staging, table.schema)
                 writer.write_table(table)
-                start += len(block)
+                done += len(block)
         finally:
             if writer is not None:
                 writer.close()

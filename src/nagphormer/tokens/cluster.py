@@ -6,12 +6,14 @@ the store lie where all workers see them.
 
 import logging
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 import numpy as np
 
@@ -56,7 +58,8 @@ class Blocks:
         columns = Columns(graph, encoding, self.feature_scaling, self.statistics)
         job = Job(graph, self.hops, self.dtype, "cpu", self.columns, self.usable, True)
         job.begin(self.exponents)
-        unfinished, scratch = (folder / f"{kind}-{number:03d}-attempt-{attempt}" for kind in ("unfinished", "scratch"))
+        own = f"{number:03d}-{uuid4().hex}"  # no name of another attempt, which may still be at work
+        unfinished, scratch = (folder / f"{kind}-{own}" for kind in ("unfinished", "scratch"))
         entry = job.write_block(number, columns, unfinished, scratch)
         unfinished.rename(folder / entry["file"])
         return entry | {"attempts": attempt}
@@ -83,7 +86,7 @@ def write_blocks(
     if columns.encoding is not None:
         np.save(folder / ENCODING, columns.encoding)
     with connected(address) as ray:
-        share = _share(ray, job, memory)
+        share = _share(workers(ray), job, memory)
         blocks = Blocks(
             graph=str(graph.folder.absolute()),
             folder=str(folder),
@@ -96,39 +99,61 @@ def write_blocks(
             exponents=exponents,
             usable=share.memory - RESERVE - INTERPRETER - node_bytes(graph.num_nodes, 0),
         )
+        _check_scratch(blocks, job, folder)
         note(f"{len(job.blocks)} blocks, each on {share.cpus} cores with {format_size(share.memory)}")
         entries = gather(ray, blocks, len(job.blocks), share.cpus, share.memory, "blocks on the cluster")
     retried = sum(entry.pop("attempts") > 1 for entry in entries)
     if retried:
         note(f"{retried} of {len(entries)} blocks were made again after their worker had died")
     for left in (*folder.glob("attempts-*"), *folder.glob("unfinished-*"), *folder.glob("scratch-*")):
-        left.unlink()
+        left.unlink(missing_ok=True)
     (folder / ENCODING).unlink(missing_ok=True)
     return entries
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one task takes of a worker."""
+    """Cores and bytes of memory: of a worker, or what one task takes of it."""
 
     cpus: int
     memory: int
 
 
-def _share(ray: Any, job: Job, memory: str | int | None) -> Share:
+def workers(ray: Any) -> list[Share]:
+    """What each machine of the cluster has to give."""
+    found = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    if not found:
+        raise UserError("the Ray cluster has no worker with a processor: start one with ray start --address ADDRESS")
+    return [Share(int(node["CPU"]), int(node["memory"])) for node in found]
+
+
+def _share(available: list[Share], job: Job, memory: str | int | None) -> Share:
     """Memory for a whole block where workers have it, and the cores that are left for each block in flight."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    smallest = min(int(node["memory"]) for node in nodes)
-    cores = min(int(node["CPU"]) for node in nodes)
     widest = max(last - first for first, last in job.blocks)
     num_nodes = job.graph.num_nodes
     held = INTERPRETER + RESERVE + node_bytes(num_nodes, 0)
+    able = [worker for worker in available if worker.memory > held]
+    largest = max(worker.memory for worker in available)
+    if not able or (memory is not None and parse_size(memory) <= held):
+        least = largest if memory is None else min(largest, parse_size(memory))
+        raise UserError(f"a worker needs more than {format_size(held)} for this graph, but has {format_size(least)}")
     wanted = held + column_bytes(num_nodes, job.hops, job.sum_dtype.itemsize) * (widest + 16)
-    given = min(wanted if memory is None else parse_size(memory), smallest)
-    if given <= held:
-        raise UserError(f"a worker needs more than {format_size(held)} for this graph, but has {format_size(given)}")
-    at_once = min(-(-len(job.blocks) // len(nodes)), smallest // given, cores)
+    given = min(wanted if memory is None else parse_size(memory), min(worker.memory for worker in able))
+    cores = min(worker.cpus for worker in able)
+    at_once = min(-(-len(job.blocks) // len(able)), min(worker.memory for worker in able) // given, cores)
     return Share(max(1, cores // max(1, at_once)), given)
+
+
+def _check_scratch(blocks: Blocks, job: Job, folder: Path) -> None:
+    """Refuse work whose hops go to more scratch files than the disk has room for."""
+    needed = Job(job.graph, job.hops, job.dtype, "cpu", job.blocks, blocks.usable, True).scratch_bytes()
+    needed *= len(job.blocks)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UserError(
+            f"with so little memory a worker, hops go to scratch files of {format_size(needed)} in all, but "
+            f"{format_size(free)} are free: give workers more memory"
+        )
 
 
 class Work(Protocol):

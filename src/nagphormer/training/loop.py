@@ -68,7 +68,9 @@ class Trainer:
     ):
         self.model: Any = model.to(source.device)
         self.source, self.task, self.config, self.ranks = source, task, config, ranks
-        self._objective: Any = ranks.replicated(_Objective(model, source, task, config.precision))
+        self._objective: Any = ranks.replicated(
+            _Objective(model, source, task, config.precision), all_used=config.hops > 0
+        )
         self.train_nodes, self.val_nodes = splits["train"], splits["val"]
         self.history = history or History()
         self.checkpoints = checkpoints
@@ -181,7 +183,7 @@ class Trainer:
 
     def _resume(self) -> int:
         """Take up the newest checkpoint, if any; gives the epochs that are done."""
-        found = self.checkpoints.load() if self.checkpoints else None
+        found = self.ranks.agreed(self.checkpoints.load() if self.checkpoints and self.ranks.first else None)
         if found is None:
             self.history.keep(0)
             return 0

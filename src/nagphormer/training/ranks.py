@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed, nn
@@ -21,6 +21,7 @@ from nagphormer.tokens.propagate import resolve_device
 
 LOST = re.compile("closed by peer|reset by peer|Broken pipe|remote process exited|aborted", re.IGNORECASE)
 """What Gloo and NCCL say when another rank is gone."""
+T = TypeVar("T")
 PATIENCE = timedelta(days=1)
 """How long a rank waits for the others: tokens of a large graph take hours, and torchrun ends all when one dies."""
 
@@ -51,9 +52,24 @@ class Ranks:
         if self.count > 1:
             distributed.barrier()
 
-    def replicated(self, module: nn.Module) -> nn.Module:
-        """The module with its weights equal on all ranks, and the mean of their gradients on each."""
-        return nn.parallel.DistributedDataParallel(module) if self.count > 1 else module
+    def agreed(self, value: T) -> T:
+        """The first rank's value, on all: files and free memory may look different from another machine."""
+        if self.count == 1:
+            return value
+        box = [value]
+        distributed.broadcast_object_list(box)
+        return box[0]
+
+    def replicated(self, module: nn.Module, all_used: bool) -> nn.Module:
+        """The module with its weights equal on all ranks, and the mean of their gradients on each.
+
+        Args:
+            module: what is trained.
+            all_used: whether every weight has a part in the result.
+        """
+        if self.count == 1:
+            return module
+        return nn.parallel.DistributedDataParallel(module, find_unused_parameters=not all_used)
 
 
 ALONE = Ranks()
@@ -85,7 +101,7 @@ def ranks_of_torchrun(device: str | None) -> Iterator[Ranks]:
         if LOST.search(str(error)) is None:
             raise
         raise UserError("another rank has ended, and training with it: run it again with --resume to go on") from error
-    finally:
+    else:  # not after an error: NCCL would wait for ranks that wait for this one
         distributed.destroy_process_group()
 
 

@@ -99,15 +99,14 @@ def train_model(
     """
     check_trainable(graph)
     device = rank_device(config.device)
-    begun = folder is not None and (folder / MANIFEST).is_file()
-    config = _decide(graph, config, device, store, folder if begun else None)
+    begun = ranks.agreed(folder is not None and (folder / MANIFEST).is_file())
+    config = ranks.agreed(_decide(graph, config, device, store, folder if begun else None))
     trained = _untrained(graph, config)
     if store is not None:
         check_store(store, graph, config)
         trained.tokens = {"path": _relative(store.path, folder), "dtype": store.dtype}
     if folder is None:
         return trained, _train(trained, graph, device, store, None, False, ranks)
-    ranks.wait()  # all have seen whether the run was begun
     if begun:
         _check_same_run(folder, trained)
     elif ranks.first:
