@@ -14,7 +14,9 @@ from pathlib import Path
 import numba
 import numpy as np
 
-PACKAGES = ("nagphormer", "torch", "torch-geometric", "numba", "numpy", "scipy")
+from nagphormer import __version__
+
+PACKAGES = ("torch", "torch-geometric", "numba", "numpy", "scipy")
 
 
 def describe_machine() -> str:
@@ -22,7 +24,7 @@ def describe_machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    versions = ", ".join([f"nagphormer {__version__}", *(f"{name} {version(name)}" for name in PACKAGES)])
     return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}\n{versions}"
 
 

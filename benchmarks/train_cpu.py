@@ -130,7 +130,12 @@ def _trainer_step(graph: Graph, source: TokenSource, config: TrainConfig) -> Cal
     model = network(config, source.width, classes).train()
     trainer = Trainer(model, source, Task(graph, classes, "cpu"), dict(graph.splits), config)
     batches = _batches(graph.num_nodes)
-    return lambda: trainer._step(next(batches))
+
+    def step() -> None:
+        batch = next(batches)
+        trainer._step(batch, source.fetch(trainer._pieces(batch)))
+
+    return step
 
 
 def _batches(num_nodes: int) -> Iterator[torch.Tensor]:

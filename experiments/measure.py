@@ -96,6 +96,7 @@ def _train(method: Method, budget: Budget) -> dict[str, Any]:
 
 def measure_ours(graph: Graph, settings: Settings, seed: int, device: str, budget: Budget) -> dict[str, Any]:
     """NAGphormer with the settings of a recipe; everything but the epochs counts as preparation."""
+    torch.set_float32_matmul_precision("high")  # as for the others
     common: Settings = {"recipe": "paper", "epochs": budget.epochs, "patience": budget.patience}
     classifier = NodeClassifier(**(common | settings), seed=seed, device=device)
     clock = _Clock(device)

@@ -188,6 +188,7 @@ def prepare(
     config: TokenConfig = TokenConfig(),  # noqa: B008 (it is frozen)
     *,
     out: Path,
+    gpu_memory: str | None = None,
     allow_pickle: bool = False,
 ) -> None:
     """Compute the hop tokens of every node and write them as a token store.
@@ -196,12 +197,15 @@ def prepare(
         graph: a graph folder, an .npz file or a data set's name.
         config: how tokens are made.
         out: folder for the store; reused when it holds the same tokens already.
+        gpu_memory: GPU memory to take at most, such as 8GB; columns that do not fit go through it one after another.
         allow_pickle: let a data set's download be read from pickles, which can run any code.
     """
     from nagphormer.data.datasets import load_graph
     from nagphormer.tokens.hop2token import hop_tokens
+    from nagphormer.tokens.memory import limit_gpu_memory
     from nagphormer.tokens.store import MANIFEST
 
+    limit_gpu_memory(gpu_memory, config.device)
     known = (out / MANIFEST).is_file()
     loaded = load_graph(graph, allow_pickle=allow_pickle)
     if not loaded.num_features:
@@ -221,6 +225,7 @@ def train(
     tokens: Path | None = None,
     recipe: str | None = None,
     resume: bool = False,
+    gpu_memory: str | None = None,
     tensorboard: bool = False,
     allow_pickle: bool = False,
 ) -> None:
@@ -233,6 +238,7 @@ def train(
         tokens: the graph's token store; by default it is made beside the run where it is needed, and used again.
         recipe: a recipe's name (paper), which picks the data set's settings by the graph's name, or a YAML file.
         resume: go on with the run in that folder where it was stopped; start it if there is none.
+        gpu_memory: GPU memory to take at most, such as 8GB; tokens that do not fit are streamed.
         tensorboard: also write events for TensorBoard into the run folder (extra `tensorboard`).
         allow_pickle: let a data set's download be read from pickles, which can run any code.
     """
@@ -240,13 +246,15 @@ def train(
     from nagphormer.data.datasets import load_graph
     from nagphormer.inference.predict import write_predictions
     from nagphormer.recipes import resolve
+    from nagphormer.tokens.memory import limit_gpu_memory
     from nagphormer.tokens.store import TokenStore
-    from nagphormer.training.ranks import ranks_of_torchrun
+    from nagphormer.training.ranks import rank_device, ranks_of_torchrun
     from nagphormer.training.run import check_vacant_run, train_model
     from nagphormer.training.task import with_splits
 
     given = asdict(settings)
     with ranks_of_torchrun(given["device"]) as ranks:
+        limit_gpu_memory(gpu_memory, rank_device(given["device"]) if gpu_memory else None)
         if not ranks.first:
             _be_silent()
         if ranks.first and not resume:
@@ -399,8 +407,10 @@ def _cost(graph: Any, hops: int, encoding_dim: int) -> dict[str, Any]:
 def _open_run(run: Path, graph: str, use: UseConfig) -> Any:
     """The trained model, and the graph; if it is that of training, with the splits of training."""
     from nagphormer.data.datasets import load_graph
+    from nagphormer.tokens.memory import limit_gpu_memory
     from nagphormer.training.run import load_run
 
+    limit_gpu_memory(use.gpu_memory, use.device)
     trained = load_run(run)
     loaded = load_graph(graph, seed=trained.config.seed, allow_pickle=use.allow_pickle)
     if loaded.fingerprint == trained.graph["fingerprint"]:

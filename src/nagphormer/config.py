@@ -87,6 +87,8 @@ class UseConfig:
     """The graph's token store; by default that of training, or one made beside the run."""
     device: str | None = None
     """cpu or cuda; by default a GPU where there is one."""
+    gpu_memory: str | None = None
+    """GPU memory to take at most, such as 8GB; what does not fit is streamed."""
     allow_pickle: bool = False
     """Let a data set's download be read from pickles, which can run any code."""
 

@@ -14,7 +14,6 @@ from nagphormer.inference import predict
 from nagphormer.recipes import resolve
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
-from nagphormer.training.metrics import decide
 from nagphormer.training.run import Trained, check_vacant_run, load_run, train_model
 from nagphormer.training.task import with_splits
 
@@ -127,7 +126,7 @@ class NodeClassifier:
         Returns:
             (n,) classes; (n, C) of 0 and 1 for multi-label tasks.
         """
-        decided = decide(self.predict_proba(graph, nodes, node_ids=node_ids, tokens=tokens), self._multi_label)
+        decided = self._infer(predict.decisions, graph, nodes, node_ids, tokens)
         return decided if self._multi_label else self.classes_[decided]
 
     def predict_proba(

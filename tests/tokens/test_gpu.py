@@ -5,8 +5,8 @@ import pytest
 import torch
 from reference import isolated, path_graph, random_graph, ring_graph, star_graph, union
 
-from nagphormer import from_scipy, hop_tokens, synthetic_graph
-from nagphormer.tokens import gpu, hop2token, store
+from nagphormer import from_scipy, hop_tokens, progress, synthetic_graph
+from nagphormer.tokens import gpu, hop2token, laplacian, store
 from nagphormer.tokens.laplacian import solve
 from nagphormer.tokens.propagate import LANES, NeighborSum
 
@@ -121,7 +121,7 @@ def test_a_store_written_from_the_gpu_can_be_opened(tmp_path, monkeypatch):
     graph = random_graph(120, 150, seed=4)
     whole = hop_tokens(graph, 3, device=DEVICE)
     monkeypatch.setattr(store, "BLOCK_BYTES", 70 * 120 * 2)
-    monkeypatch.setattr(hop2token, "PIECE_BYTES", 1)
+    monkeypatch.setattr(hop2token, "GPU_PIECE_BYTES", 1)
     monkeypatch.setattr(hop2token, "gpu_memory", lambda _: 64 * 120 * 2 * 3 + 100_000)
     sliced = hop_tokens(graph, 3, out=tmp_path / "store", device=DEVICE)
     sliced.verify()
@@ -178,3 +178,52 @@ def test_a_gpu_is_used_where_there_is_one(monkeypatch):
     monkeypatch.setattr(gpu.GpuHopSlice, "run", lambda self, advance: used.append(self))
     hop_tokens(random_graph(), 2)
     assert used
+
+
+@pytest.mark.gpu
+@needs_gpu
+@needs_triton
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_long_rows_are_summed_in_parts(kind, weighted, monkeypatch):
+    monkeypatch.setattr(gpu, "LONG", 8)
+    graph, y = random_graph(300, 1, seed=2, weighted=weighted), random_slice(300, 160, kind)
+    assert np.diff(graph.indptr).max() > 8
+    out = torch.full_like(y, torch.nan).to(DEVICE)
+    sums = NeighborSum(graph, random_factor(300), True, DEVICE)
+    sums(y.to(DEVICE), out)
+    torch.testing.assert_close(out.cpu(), on_cpu(graph, y, True), rtol=TOLERANCE[kind], atol=TOLERANCE[kind])
+    again = torch.empty_like(out)
+    sums(y.to(DEVICE), again)
+    assert torch.equal(again, out)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("long", [4, 1024])
+def test_a_step_of_a_recurrence_equals_that_of_the_cpu(long, monkeypatch):
+    monkeypatch.setattr(gpu, "LONG", long)
+    graph = random_graph(300, 1, seed=2)
+    y, before = random_slice(300, 32, torch.float32), random_slice(300, 32, torch.float32).flip(0).contiguous()
+    out, expected = torch.full_like(y, torch.nan).to(DEVICE), torch.empty_like(y)
+    NeighborSum(graph, random_factor(300), False, DEVICE).recur(y.to(DEVICE), before.to(DEVICE), out, 1.5, -0.3)
+    NeighborSum(graph, random_factor(300), False).recur(y, before, expected, 1.5, -0.3)
+    torch.testing.assert_close(out.cpu(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_graph_goes_through_a_small_gpu_in_slices_and_its_eigenvectors_through_the_cpu(monkeypatch, capsys):
+    graph = random_graph(300, 160, seed=2)
+    expected = hop_tokens(graph, 3, encoding_dim=2, device=DEVICE)[:]
+    monkeypatch.setattr(hop2token, "GPU_PIECE_BYTES", 1)
+    monkeypatch.setattr(hop2token, "gpu_memory", lambda _: 64 * 300 * 2 * 3 + 30_000)
+    monkeypatch.setattr(laplacian, "gpu_memory", lambda _: 0)
+    monkeypatch.setattr(progress, "_plain_lines", True)
+    store = hop_tokens(graph, 3, encoding_dim=2, device=DEVICE)
+    said = capsys.readouterr().err
+    assert "columns go through the GPU" in said
+    assert "searched on the CPU" in said
+    assert not store.on_gpu
+    np.testing.assert_array_equal(store[:][:, :, :160], expected[:, :, :160])
+    np.testing.assert_allclose(np.abs(store[:][:, :, 160:]), np.abs(expected[:, :, 160:]), atol=2e-3)

@@ -42,8 +42,8 @@ def act(arguments: list[str], log: str, death: dict) -> None:
         print(f"epoch {epoch} begins", flush=True)
         return train_epoch(self, epoch)
 
-    def dying_step(self, batch):
-        loss = step(self, batch)
+    def dying_step(self, batch, fetched):
+        loss = step(self, batch, fetched)
         if self.update == death.get("update"):
             mark = {"update": self.update, "epoch": len(self.history.records) + 1}
             Path(f"{log}.json").write_text(json.dumps(mark))

@@ -66,7 +66,9 @@ def test_a_cpu_takes_as_many_rows_as_its_cache_holds(monkeypatch):
     assert rows_at_once(source, 32) == 16
 
 
-def test_a_gpu_takes_many_rows():
+@pytest.mark.parametrize(("memory", "rows"), [(10**12, 16384), (10**9, 6781), (0, 16)])
+def test_a_gpu_takes_as_many_rows_as_its_memory_holds(memory, rows, monkeypatch):
     source = StoredTokens(STORE, "cpu")
     source.device = "cuda"
-    assert rows_at_once(source, 512) == 16384
+    monkeypatch.setattr(batches, "gpu_memory", lambda device: memory)
+    assert rows_at_once(source, 512) == rows

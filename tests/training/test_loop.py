@@ -9,6 +9,7 @@ from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History
 from nagphormer.training.loop import evaluate, memory_explained, resolve_precision
 from nagphormer.training.metrics import micro_f1
+from nagphormer.training.optimizer import AdamW
 from nagphormer.training.stopping import EarlyStopping
 
 GRAPH = class_graph()  # 90 nodes to train, 30 to validate
@@ -26,11 +27,11 @@ def gradients_of_first_update(trainer, batch):
     """The loss and the gradients that the optimizer is given for a batch."""
     found = {}
 
-    def note(*_):
+    def note():
         found.update({name: weight.grad.clone() for name, weight in trainer.model.named_parameters()})
 
-    trainer._optimizer.register_step_pre_hook(note)
-    return trainer._step(batch), found
+    trainer._optimizer.step = note
+    return trainer._step(batch, iter(trainer._pieces(batch))), found
 
 
 def norm(gradients):
@@ -71,7 +72,7 @@ def test_batches_and_dropout_follow_the_seed_too():
 def test_every_epoch_draws_other_batches():
     trainer, seen = make_trainer(GRAPH, quick(epochs=3)), []
     step = trainer._step
-    trainer._step = lambda batch: seen.append(batch) or step(batch)
+    trainer._step = lambda batch, fetched: seen.append(batch) or step(batch, fetched)
     trainer.run()
     assert [len(batch) for batch in seen] == [32, 32, 26] * 3
     epochs = [torch.cat(seen[start : start + 3]) for start in (0, 3, 6)]
@@ -164,7 +165,7 @@ def test_every_epoch_leaves_a_record():
 
 def test_the_training_loss_is_the_mean_over_nodes_not_over_batches():
     trainer = make_trainer(GRAPH, quick(batch_size=60))  # batches of 60 and 30
-    trainer._step = lambda batch: torch.tensor(1.0 if len(batch) == 60 else 4.0)
+    trainer._step = lambda batch, fetched: torch.tensor(1.0 if len(batch) == 60 else 4.0)
     assert trainer._train_epoch(1) == ""
     assert trainer._train_loss == 2.0
 
@@ -192,12 +193,21 @@ def test_gradients_are_clipped_to_the_norm_asked_for():
     assert same_weights(unchanged, free)
 
 
+class Descent(AdamW):
+    """Plain gradient descent."""
+
+    def step(self):
+        with torch.no_grad():
+            for weight in self.weights:
+                weight -= self._rate * weight.grad
+
+
 def test_no_update_is_longer_than_the_clipped_gradient_allows():
     batch = torch.from_numpy(GRAPH.splits["train"])
     trainer = make_trainer(GRAPH, quick(clip_norm=1e-6, lr=0.01, warmup_updates=0))
-    trainer._optimizer = torch.optim.SGD(trainer.model.parameters())
+    trainer._optimizer = Descent(trainer.model.parameters(), 0.0)
     before = weights_of(trainer.model)
-    trainer._step(batch)
+    trainer._step(batch, iter(trainer._pieces(batch)))
     after = weights_of(trainer.model)
     assert 0 < norm({name: after[name] - before[name] for name in after}) <= 0.01 * 1e-6 * 1.1
 

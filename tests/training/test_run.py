@@ -115,7 +115,7 @@ def test_a_store_is_trained_on_and_must_have_the_settings_asked_for():
     store = hop_tokens(graph, 4, encoding_dim=2, feature_scaling="row")
     settings = {"hops": 4, "encoding_dim": 2, "feature_scaling": "row", "project_first": "auto"}
     result, source = train_model(graph, quick(**settings), store)
-    assert source._blocks is store.blocks
+    assert source._host is store.blocks
     assert result.config.project_first == "never"
     assert same_weights(
         weights_of(result.model), weights_of(trained(graph, **settings | {"project_first": "never"}).model)

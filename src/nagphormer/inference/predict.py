@@ -5,6 +5,7 @@ Shapes: n nodes asked for, B nodes in a block, K hops, D model width, C classes
 
 import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from nagphormer.data.graph import SPLITS, Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file
+from nagphormer.model import kernels
 from nagphormer.progress import stage
 from nagphormer.tokens.propagate import resolve_device
 from nagphormer.tokens.store import MANIFEST, TokenStore
@@ -166,9 +168,19 @@ def probabilities(trained: Trained, source: TokenSource, nodes: np.ndarray) -> n
     return _collect(trained, source, nodes, lambda encoded: _probability(trained, encoded))
 
 
+def decisions(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
+    """The class of every node, (n,), or 0 and 1 for every label, (n, C): what `decide` gives, but on the device."""
+
+    def decided(encoded: torch.Tensor) -> torch.Tensor:
+        probability = _probability(trained, encoded)
+        return (probability > 0.5).long() if trained.classes.multi_label else probability.argmax(dim=1)
+
+    return _collect(trained, source, nodes, decided)
+
+
 def embeddings(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
     """Node representations, Z_out of the paper's Eq. 12, (n, D) float32."""
-    return _collect(trained, source, nodes, trained.model.readout)
+    return _collect(trained, source, nodes, lambda encoded: trained.model.readout(encoded).float())
 
 
 def hop_attention(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
@@ -264,9 +276,15 @@ Output = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _collect(trained: Trained, source: TokenSource, nodes: np.ndarray, output: Output) -> np.ndarray:
-    parts = list(_blocks(trained, source, nodes, output))
-    if parts:
-        return np.concatenate(parts)
+    whole: np.ndarray | None = None
+    done = 0
+    for block in _blocks(trained, source, nodes, output):
+        if whole is None:
+            whole = np.empty((len(nodes), *block.shape[1:]), block.dtype)
+        whole[done : done + len(block)] = block
+        done += len(block)
+    if whole is not None:
+        return whole
     with torch.no_grad():  # for the width of no rows
         encoded = torch.zeros(0, source.hops + 1, trained.config.hidden_dim, device=source.device)
         return output(encoded).cpu().numpy()
@@ -274,17 +292,35 @@ def _collect(trained: Trained, source: TokenSource, nodes: np.ndarray, output: O
 
 def _blocks(trained: Trained, source: TokenSource, nodes: np.ndarray, output: Output) -> Iterator[np.ndarray]:
     """What `output` makes of the encoded tokens, (B, K+1, D), of each block of nodes."""
-    model = trained.model.to(source.device).eval()
-    wanted = torch.from_numpy(np.array(nodes, np.int64)).to(source.device)
-    blocks = wanted.split(rows_at_once(source, trained.config.hidden_dim)) if len(wanted) else ()
+    model, config = trained.model.to(source.device).eval(), trained.config
+    work = len(nodes) * (config.hops + 1) * config.hidden_dim * max(config.num_layers, 1) / 3  # forward only
+    wanted = torch.from_numpy(np.array(nodes, np.int64))
+    blocks = wanted.split(rows_at_once(source, config.hidden_dim)) if len(wanted) else ()
     with (
         stage(f"predicting {len(nodes):,} nodes", total=len(blocks)) as advance,
         memory_explained("predicting", "ask for fewer nodes at a time"),
     ):
-        hidden = source.embed(model.embed, blocks)
-        for _ in blocks:
-            # the modes are entered for each block, since the caller runs between them
-            with torch.no_grad(), autocast(source.device, trained.config.precision):
-                result = output(model.encode(next(hidden))).float()
-            yield result.cpu().numpy()
-            advance(1)
+        hidden = source.embed(model.embed, source.fetch(blocks))
+        running: deque[tuple[torch.Tensor, Any]] = deque()
+        for number in range(len(blocks) + 1):
+            if number < len(blocks):
+                # the modes are entered for each block, since the caller runs between them
+                with torch.no_grad(), autocast(source.device, config.precision), kernels.worthwhile(work):
+                    running.append(_on_its_way(output(model.encode(next(hidden)))))
+            if number > 0:  # on a GPU the next block runs while this one is used
+                result, arrived = running.popleft()
+                if arrived is not None:
+                    arrived.synchronize()
+                yield result.numpy()
+                advance(1)
+
+
+def _on_its_way(result: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    """A result in the CPU's memory, and the event after which it is there."""
+    if not result.is_cuda:
+        return result, None
+    pinned = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
+    pinned.copy_(result, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record()
+    return pinned, event

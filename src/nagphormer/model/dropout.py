@@ -16,9 +16,14 @@ class Dropout(nn.Module):
         super().__init__()
         self.rate = rate
 
+    @property
+    def active_rate(self) -> float:
+        """The rate in training, else 0."""
+        return self.rate if self.training else 0.0
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Any shape, kept."""
-        if not self.training or self.rate == 0:
+        if self.active_rate == 0:
             return x
         if x.device.type != "cpu":
             return functional.dropout(x, self.rate)

@@ -6,6 +6,7 @@ Shapes: B nodes in a batch, T = K+1 tokens, D model width, H heads, d = D/H
 import torch
 from torch import nn
 
+from nagphormer.model import kernels
 from nagphormer.model.dropout import Dropout
 
 
@@ -31,6 +32,8 @@ class SelfAttention(nn.Module):
         """(B, T, D) -> (B, T, D)."""
         batch, tokens, dim = hidden.shape
         parts = self.project(hidden).view(batch, tokens, 3, self.num_heads, dim // self.num_heads)
+        if kernels.usable(parts) and kernels.attends(tokens, parts.shape[-1]):
+            return self.out(kernels.attend(parts, self.dropout.active_rate))
         query, key, value = parts.permute(2, 0, 3, 1, 4)  # each (B, H, T, d)
         scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)  # (B, H, T, T)
         attention = self.dropout(scores.softmax(dim=-1))
@@ -38,8 +41,22 @@ class SelfAttention(nn.Module):
         return self.out(mixed.reshape(batch, tokens, dim))
 
 
+def add_and_norm(
+    hidden: torch.Tensor, update: torch.Tensor | None, norm: nn.LayerNorm, dropout: Dropout
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Z + dropout(update), and its LayerNorm: all (B, T, D)."""
+    if kernels.usable(hidden):
+        return kernels.add_norm(hidden, update, norm, dropout.active_rate)
+    if update is not None:
+        hidden = hidden + dropout(update)
+    return hidden, norm(hidden)
+
+
 class EncoderLayer(nn.Module):
-    """One pre-norm layer: Z' = MSA(LN(Z)) + Z, then FFN(LN(Z')) + Z' (paper Eq. 8 and 9); the FFN is 2·D wide."""
+    """One pre-norm layer: Z' = MSA(LN(Z)) + Z, then FFN(LN(Z')) + Z' (paper Eq. 8 and 9); the FFN is 2·D wide.
+
+    The last sum is left to whoever normalizes next, so that a GPU does both in one pass over the tokens.
+    """
 
     def __init__(self, dim: int, num_heads: int, dropout: float, attention_dropout: float):
         super().__init__()
@@ -49,7 +66,10 @@ class EncoderLayer(nn.Module):
         self.ffn = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
         self.dropout = Dropout(dropout)
 
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden)))
-        return hidden + self.dropout(self.ffn(self.ffn_norm(hidden)))
+    def forward(
+        self, hidden: torch.Tensor, update: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Z and what is still to be added to it, both (B, T, D), after this layer."""
+        hidden, normed = add_and_norm(hidden, update, self.attention_norm, self.dropout)
+        hidden, normed = add_and_norm(hidden, self.attention(normed), self.ffn_norm, self.dropout)
+        return hidden, self.ffn(normed)

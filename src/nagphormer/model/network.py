@@ -10,8 +10,9 @@ from torch import nn
 
 from nagphormer.config import ModelConfig
 from nagphormer.errors import UserError
+from nagphormer.model.dropout import Dropout
 from nagphormer.model.embedding import Embedding
-from nagphormer.model.encoder import EncoderLayer
+from nagphormer.model.encoder import EncoderLayer, add_and_norm
 from nagphormer.model.readout import AttentionReadout, SelfReadout, SumReadout
 
 
@@ -34,6 +35,7 @@ class NAGphormer(nn.Module):
             for _ in range(config.num_layers)
         )
         self.norm = nn.LayerNorm(dim)
+        self.dropout = Dropout(config.dropout)
         self.readout: nn.Module
         if config.readout == "attention":
             self.readout = AttentionReadout(dim)
@@ -61,9 +63,10 @@ class NAGphormer(nn.Module):
 
     def encode(self, hidden: torch.Tensor) -> torch.Tensor:
         """Embedded tokens through all layers, (B, K+1, D) -> (B, K+1, D)."""
+        update = None
         for layer in self.layers:
-            hidden = layer(hidden)
-        return self.norm(hidden)
+            hidden, update = layer(hidden, update)
+        return add_and_norm(hidden, update, self.norm, self.dropout)[1]
 
     def classify(self, hidden: torch.Tensor) -> torch.Tensor:
         """Class scores from embedded tokens, (B, K+1, D) -> (B, C)."""

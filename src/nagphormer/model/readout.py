@@ -6,12 +6,15 @@ Shapes: B nodes in a batch, K hops, D model width
 import torch
 from torch import nn
 
+from nagphormer.model import kernels
+
 
 class AttentionReadout(nn.Module):
     """Z_0 + Σ α_k Z_k with α_k = softmax over k = 1 … K of (Z_0‖Z_k) W_a (paper Eq. 11 and 12).
 
-    As published, α does not depend on Z_0: its half of W_a adds the same number to every score, and the softmax
-    takes it out again. The parameter is kept so that the network is the paper's; its gradient is zero.
+    As published, α does not depend on Z_0: its half of W_a, and a bias, add the same number to every score, and the
+    softmax takes it out again. Both are kept, so that the network is the paper's, but never computed: their gradient is
+    zero, where rounding would leave noise for the optimizer to follow.
     """
 
     def __init__(self, dim: int):
@@ -20,16 +23,22 @@ class AttentionReadout(nn.Module):
 
     def attention(self, tokens: torch.Tensor) -> torch.Tensor:
         """Weights of hops 1 … K, (B, K+1, D) -> (B, K); in float32, so that they sum to one."""
-        own, hops = tokens[:, :1], tokens[:, 1:]
-        pairs = torch.cat([own.expand_as(hops), hops], dim=-1)  # (B, K, 2D)
-        return self.score(pairs).squeeze(-1).softmax(dim=-1, dtype=torch.promote_types(tokens.dtype, torch.float32))
+        scores = (tokens @ self._direction.to(tokens.dtype))[:, 1:]
+        return scores.softmax(dim=-1, dtype=torch.promote_types(tokens.dtype, torch.float32))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """(B, K+1, D) -> (B, D)."""
         if tokens.shape[1] == 1:
             return tokens[:, 0]
+        if kernels.reads_out(tokens):
+            return kernels.read_out(tokens, self._direction)
         weights = self.attention(tokens).to(tokens.dtype).unsqueeze(1)  # (B, 1, K)
         return tokens[:, 0] + (weights @ tokens[:, 1:]).squeeze(1)
+
+    @property
+    def _direction(self) -> torch.Tensor:
+        """The half of W_a that multiplies Z_k, (D,); with a zero that ties in the bias."""
+        return self.score.weight[0].chunk(2)[1] + 0 * self.score.bias
 
 
 class SelfReadout(nn.Module):

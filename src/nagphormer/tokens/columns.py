@@ -115,20 +115,8 @@ def check_scaling(feature_scaling: str) -> None:
         raise UserError(f"unknown feature_scaling {feature_scaling!r}: use none, standardize or row.{hint}")
 
 
-def column_exponents(columns: Columns, row_scale: np.ndarray, max_growth: float) -> tuple[np.ndarray, np.ndarray]:
-    """Powers of two that bring every column into float16's range, for stored tokens and for the running sums.
-
-    The running sums y = D̃^-½ x are averages of one another, so they never exceed their first maximum; a token
-    x_i = √d̃_i · y_i exceeds it by √d̃_max at most. Both bounds are known before any work.
-
-    Args:
-        columns: the input, (N, F+s).
-        row_scale: D̃^-½, (N,).
-        max_growth: √ of the largest d̃.
-
-    Returns:
-        Two (F+s,) arrays e of integers; x · 2^-e and y · 2^-e reach at most 2¹⁵.
-    """
+def column_maxima(columns: Columns, row_scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The largest magnitude in every column of x, (N, F+s), and of row_scale · x; both (F+s,)."""
     largest_x = np.zeros(columns.width, np.float32)
     largest_y = np.zeros(columns.width, np.float32)
     for start, stop in columns.pieces():
@@ -136,6 +124,23 @@ def column_exponents(columns: Columns, row_scale: np.ndarray, max_growth: float)
         np.maximum(largest_x, piece.max(axis=0), out=largest_x)
         piece *= row_scale[start:stop, None]
         np.maximum(largest_y, piece.max(axis=0), out=largest_y)
+    return largest_x, largest_y
+
+
+def column_exponents(largest_x: np.ndarray, largest_y: np.ndarray, max_growth: float) -> tuple[np.ndarray, np.ndarray]:
+    """Powers of two that bring every column into float16's range, for stored tokens and for the running sums.
+
+    The running sums y = D̃^-½ x are averages of one another, so they never exceed their first maximum; a token
+    x_i = √d̃_i · y_i exceeds it by √d̃_max at most. Both bounds are known before any work.
+
+    Args:
+        largest_x: the largest magnitude in every column of the input, (F+s,).
+        largest_y: the same after every row was scaled by D̃^-½.
+        max_growth: √ of the largest d̃.
+
+    Returns:
+        Two (F+s,) arrays e of integers; x · 2^-e and y · 2^-e reach at most 2¹⁵.
+    """
     bound = np.maximum(largest_x, largest_y * np.float64(max_growth))
     return _exponent(bound), _exponent(largest_y)
 

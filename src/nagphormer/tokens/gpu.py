@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from nagphormer.data.graph import Graph
+from nagphormer.tokens.columns import Columns
 from nagphormer.tokens.propagate import Csr, NeighborSum
 
 try:
@@ -19,28 +20,27 @@ try:
 except ImportError:  # builds of torch without Triton
     triton = None
 
+LONG = 1024
+"""Edges of one program: a longer row is summed in parts, so that one hub does not keep the whole card waiting."""
+
 if triton is not None:
 
     @triton.jit
-    def _sum_rows(  # type: ignore[no-untyped-def]
+    def _sum_edges(
         y,
-        out,
-        indptr,
         indices,
         weights,
-        factor,
+        begin,
+        end,
+        column,
         width,
-        LOOP: tl.constexpr,
         WEIGHTED: tl.constexpr,
         EDGES: tl.constexpr,
         COLUMNS: tl.constexpr,
     ):
-        """One program a row: out[i] = factor[i] · (LOOP · y[i] + Σ_j w_ij · y[j])."""
-        row = tl.program_id(0).to(tl.int64)
-        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        """Σ_j w_ij · y[j] over the edges begin … end; EDGES rows are on their way at a time."""
         inside = column < width
-        begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
-        total = tl.zeros((COLUMNS,), tl.float32)
+        total = tl.zeros((EDGES, COLUMNS), tl.float32)
         for first in range(begin, end, EDGES):
             edge = first + tl.arange(0, EDGES)
             neighbor = tl.load(indices + edge, mask=edge < end, other=0).to(tl.int64)
@@ -48,11 +48,96 @@ if triton is not None:
             values = tl.load(y + neighbor[:, None] * width + column[None, :], mask=mask, other=0).to(tl.float32)
             if WEIGHTED:
                 values *= tl.load(weights + edge, mask=edge < end, other=0)[:, None]
-            total += tl.sum(values, axis=0)
+            total += values
+        return tl.sum(total, axis=0)
+
+    @triton.jit
+    def _finish(
+        total, row, column, y, out, before, factor, width, stretch, shift, LOOP: tl.constexpr, RECUR: tl.constexpr
+    ):
+        """Write factor · (LOOP · y + total), or stretch times that plus shift · y - before."""
+        place = row * width + column
+        inside = column < width
+        own = tl.load(y + place, mask=inside, other=0).to(tl.float32)
         if LOOP:
-            total += tl.load(y + row * width + column, mask=inside, other=0).to(tl.float32)
+            total += own
         total *= tl.load(factor + row)
-        tl.store(out + row * width + column, total.to(out.dtype.element_ty), mask=inside)
+        if RECUR:
+            total = stretch * total + shift * own - tl.load(before + place, mask=inside, other=0).to(tl.float32)
+        tl.store(out + place, total.to(out.dtype.element_ty), mask=inside)
+
+    @triton.jit
+    def _sum_rows(
+        y,
+        out,
+        before,
+        indptr,
+        indices,
+        weights,
+        factor,
+        width,
+        stretch,
+        shift,
+        LONG: tl.constexpr,
+        LOOP: tl.constexpr,
+        RECUR: tl.constexpr,
+        WEIGHTED: tl.constexpr,
+        EDGES: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
+        """One program a row, except for long rows."""
+        row = tl.program_id(0).to(tl.int64)
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        begin, end = tl.load(indptr + row), tl.load(indptr + row + 1)
+        if end - begin > LONG:
+            return
+        total = _sum_edges(y, indices, weights, begin, end, column, width, WEIGHTED, EDGES, COLUMNS)
+        _finish(total, row, column, y, out, before, factor, width, stretch, shift, LOOP, RECUR)
+
+    @triton.jit
+    def _sum_parts(
+        y,
+        parts,
+        begins,
+        ends,
+        indices,
+        weights,
+        width,
+        WEIGHTED: tl.constexpr,
+        EDGES: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
+        """One program a part of a long row."""
+        part = tl.program_id(0).to(tl.int64)
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        begin, end = tl.load(begins + part), tl.load(ends + part)
+        total = _sum_edges(y, indices, weights, begin, end, column, width, WEIGHTED, EDGES, COLUMNS)
+        tl.store(parts + part * width + column, total, mask=column < width)
+
+    @triton.jit
+    def _join_parts(
+        parts,
+        first_part,
+        rows,
+        y,
+        out,
+        before,
+        factor,
+        width,
+        stretch,
+        shift,
+        LOOP: tl.constexpr,
+        RECUR: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
+        """One program a long row: its parts in their order, so that every run gives the same sum."""
+        number = tl.program_id(0)
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        total = tl.zeros((COLUMNS,), tl.float32)
+        for part in range(tl.load(first_part + number), tl.load(first_part + number + 1)):
+            total += tl.load(parts + part * width + column, mask=column < width, other=0)
+        row = tl.load(rows + number)
+        _finish(total, row, column, y, out, before, factor, width, stretch, shift, LOOP, RECUR)
 
 
 class GpuGraph:
@@ -64,29 +149,55 @@ class GpuGraph:
         self.weights = None if graph.weights is None else _to_device(graph.weights, device)
         self.factor = _to_device(factor, device)
         self.loop = loop
+        self._cut_long_rows(graph.indptr, device)
+
+    def _cut_long_rows(self, indptr: np.ndarray, device: str) -> None:
+        """Where the parts of long rows begin and end."""
+        lengths = np.diff(indptr)
+        rows = np.flatnonzero(lengths > LONG)
+        num_parts = -(-lengths[rows] // LONG)
+        first_part = np.concatenate([[0], np.cumsum(num_parts)])
+        within = np.arange(first_part[-1]) - np.repeat(first_part[:-1], num_parts)
+        begins = np.repeat(indptr[rows], num_parts) + within * LONG
+        ends = np.minimum(begins + LONG, np.repeat(indptr[rows + 1], num_parts))
+        self._rows, self._first_part, self._begins, self._ends = (
+            _to_device(array.astype(np.int64), device) for array in (rows, first_part, begins, ends)
+        )
 
     def sum_neighbors(self, y: torch.Tensor, out: torch.Tensor) -> None:
         """Write factor · (A y + loop · y) to `out`, (N, W) float16 or float32, contiguous."""
+        self._run(y, out, None, 1.0, 0.0)
+
+    def recur(self, y: torch.Tensor, before: torch.Tensor, out: torch.Tensor, stretch: float, shift: float) -> None:
+        """Write stretch times what `sum_neighbors` gives, plus shift · y, minus `before`."""
+        self._run(y, out, before, stretch, shift)
+
+    def _run(
+        self, y: torch.Tensor, out: torch.Tensor, before: torch.Tensor | None, stretch: float, shift: float
+    ) -> None:
         if triton is None:
-            out.copy_(self._sparse_product(y))
+            total = self._sparse_product(y)
+            out.copy_(total if before is None else stretch * total + shift * y - before)
             return
         num_nodes, width = out.shape
         columns = min(128, triton.next_power_of_2(width))
-        with torch.cuda.device(y.device):
-            _sum_rows[(num_nodes, triton.cdiv(width, columns))](
-                y,
-                out,
-                self.indptr,
-                self.indices,
-                self.weights,
-                self.factor,
-                width,
-                LOOP=self.loop,
-                WEIGHTED=self.weights is not None,
-                EDGES=8,
-                COLUMNS=columns,
-                num_warps=1,
+        spans = triton.cdiv(width, columns)
+        edges: Any = {"WEIGHTED": self.weights is not None, "EDGES": 8, "COLUMNS": columns}
+        finish: Any = {"LOOP": self.loop, "RECUR": before is not None}
+        ends = (y, out, out if before is None else before)
+        scales = (self.factor, width, stretch, shift)
+        with torch.cuda.device_of(y):
+            _sum_rows[(num_nodes, spans)](
+                *ends, self.indptr, self.indices, self.weights, *scales, LONG, **finish, **edges, num_warps=1
             )
+            if len(self._rows):
+                parts = torch.empty(len(self._begins), width, device=y.device)
+                _sum_parts[(len(parts), spans)](
+                    y, parts, self._begins, self._ends, self.indices, self.weights, width, **edges, num_warps=1
+                )
+                _join_parts[(len(self._rows), spans)](
+                    parts, self._first_part, self._rows, *ends, *scales, **finish, COLUMNS=columns, num_warps=1
+                )
 
     def _sparse_product(self, y: torch.Tensor) -> torch.Tensor:
         values = torch.ones(len(self.indices), device=y.device) if self.weights is None else self.weights
@@ -131,7 +242,7 @@ class GpuHopSlice:
 
     def pack(
         self,
-        tokens: np.ndarray,
+        tokens: Any,
         x: np.ndarray,
         start: int,
         row_scale: np.ndarray,
@@ -140,17 +251,31 @@ class GpuHopSlice:
     ) -> None:
         """Write rows `start …` as tokens, (R, K+1, F), hop 0 from x."""
         device, rows = self._sums.device, slice(start, start + len(x))
-        kind: Any = {np.uint16: torch.float16, np.int16: torch.bfloat16, np.float32: torch.float32}
-        kind = kind[tokens.dtype.type]
+        kinds = {np.uint16: torch.float16, np.int16: torch.bfloat16, np.float32: torch.float32}
+        kind = tokens.dtype if isinstance(tokens, torch.Tensor) else kinds[tokens.dtype.type]
         hops = self._hops[:, :, rows].permute(2, 1, 0, 3).flatten(2)[:, :, : x.shape[1]].float()  # (R, K, F)
         hops *= _to_device(row_scale[rows], device)[:, None, None]
         hops *= _to_device(column_scale, device)
         first = _to_device(x, device) * _to_device(input_scale, device)
         packed = torch.cat([first[:, None], hops], dim=1).to(kind)  # (R, K+1, F)
-        bits = {torch.float16: torch.uint16, torch.bfloat16: torch.int16, torch.float32: torch.float32}[kind]
-        tokens[...] = packed.view(bits).cpu().numpy()
+        if isinstance(tokens, torch.Tensor):
+            tokens.copy_(packed)
+        else:
+            bits = {torch.float16: torch.uint16, torch.bfloat16: torch.int16, torch.float32: torch.float32}[kind]
+            tokens[...] = packed.view(bits).cpu().numpy()
 
 
 def _to_device(array: np.ndarray, device: str) -> torch.Tensor:
     """A copy of a NumPy array (or memory map) on the device."""
-    return torch.from_numpy(np.array(array)).to(device)
+    return torch.from_numpy(array if array.flags.writeable else np.array(array)).to(device, copy=True)
+
+
+def column_maxima(columns: Columns, row_scale: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """The largest magnitude in every column of x and of row_scale · x, like `columns.column_maxima`."""
+    largest_x, largest_y = torch.zeros(2, columns.width, device=device)
+    scale = _to_device(row_scale, device)
+    for start, stop in columns.pieces():
+        piece = _to_device(columns.read(start, stop, 0, columns.width), device).abs()
+        largest_x = torch.maximum(largest_x, piece.amax(dim=0))
+        largest_y = torch.maximum(largest_y, (piece * scale[start:stop, None]).amax(dim=0))
+    return largest_x.cpu().numpy(), largest_y.cpu().numpy()

@@ -22,10 +22,11 @@ from nagphormer import __version__
 from nagphormer.data.graph import Graph
 from nagphormer.errors import Taken, UserError, nearest
 from nagphormer.files import check_vacant, format_size, new_folder, write_json
-from nagphormer.progress import stage
-from nagphormer.tokens.columns import Columns, check_scaling, column_exponents
+from nagphormer.progress import note, stage
+from nagphormer.tokens.columns import Columns, check_scaling, column_exponents, column_maxima
 from nagphormer.tokens.cpu import HopSlice
 from nagphormer.tokens.memory import (
+    GPU_PIECE_BYTES,
     PIECE_BYTES,
     SlicePlan,
     adjacency_bytes,
@@ -43,6 +44,7 @@ from nagphormer.tokens.store import (
     FORMAT,
     MANIFEST,
     BlockWriter,
+    GpuBlock,
     MemoryBlock,
     TokenStore,
     block_columns,
@@ -69,7 +71,7 @@ def hop_tokens(
         encoding_dim: s, Laplacian eigenvectors joined to the features; 0 for none.
         dtype: what tokens are stored as, `float16`, `bfloat16` or `float32`; sums are float32 in any case.
         out: folder for the store, which is then memory-mapped; a store of the same graph and settings is reused.
-            None keeps the tokens in memory.
+            None keeps the tokens in memory; on a GPU, in its own where they take less than half of it.
         memory: limit for the process's own memory, such as `4GB`; memory-mapped files do not count.
         device: `cpu`, `cuda`, or None for a GPU where there is one.
         feature_scaling: `none`, `standardize` (columns) or `row` (rows sum to one).
@@ -131,10 +133,12 @@ def _compute(
     if encoding_dim and device == "cpu":
         needed = search_bytes(graph.num_nodes, encoding_dim)
         _check_fits(f"the search for {encoding_dim} eigenvectors", needed, usable, "lower encoding_dim")
-    if out is None:
+    stays = out is None and device != "cpu" and num_bytes <= gpu_memory(device) // 2
+    if out is None and not stays:
         _check_fits("holding the tokens", num_bytes, usable, "write to disk: hop_tokens(…, out=FOLDER)")
     blocks = block_columns(graph.num_nodes, width, dtype)
-    job = Job(graph, hops, dtype, device, blocks, usable - (num_bytes if out is None else 0), out is not None)
+    usable -= 0 if out is not None or stays else num_bytes
+    job = Job(graph, hops, dtype, device, blocks, usable, out is not None, num_bytes if stays else 0)
     scratch_bytes = job.scratch_bytes()
     with new_folder(out, num_bytes + scratch_bytes) if out is not None else nullcontext() as folder:
         found = solve(graph, encoding_dim, device=device) if encoding_dim else None
@@ -148,6 +152,8 @@ def _compute(
             "feature_statistics": columns.statistics(),
             "encoding": found.report() if found else {},
         }
+        if device != "cpu" and job.plan.width < width:
+            note(f"{width:,} columns go through the GPU {job.plan.width:,} at a time: memory holds no more")
         exponents = job.exponents(columns)
         manifest["column_exponents"] = exponents[0].tolist()
         if cluster is not None:
@@ -209,6 +215,8 @@ class Job:
     blocks: list[tuple[int, int]]
     usable: int
     may_spill: bool
+    held: int = 0
+    """Bytes of the tokens if they stay on the GPU, else 0."""
 
     def __post_init__(self) -> None:
         # float16 sums carry three more bits than bfloat16 tokens and cost the same
@@ -217,6 +225,7 @@ class Job:
         usable, may_spill, cache = self.usable, self.may_spill, cache_bytes()
         if self.device != "cpu":
             usable, may_spill, cache = gpu_memory(self.device) - adjacency_bytes(self.graph), False, 0
+            usable -= self.held + 8 * GPU_PIECE_BYTES  # the latter for rows on their way from and to it
         self.plan: SlicePlan = plan_slices(
             self.graph.num_nodes, widest, self.hops, self.sum_dtype.itemsize, usable, may_spill, cache
         )
@@ -226,14 +235,15 @@ class Job:
         per_column = column_bytes(self.graph.num_nodes, self.hops, self.sum_dtype.itemsize)
         return per_column * self.plan.width if self.plan.on_disk else 0
 
-    def run(self, columns: Columns, folder: Path | None) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+    def run(self, columns: Columns, folder: Path | None) -> tuple[list[Any], list[dict[str, Any]]]:
         """Compute every block; gives arrays in memory or manifest entries of files."""
         if folder is not None:
             scratch = folder / "scratch"
             return [], [self.write_block(number, columns, folder / name, scratch) for number, name in self.files()]
         arrays = []
         for first, last in self.blocks:
-            block = MemoryBlock((self.graph.num_nodes, self.hops + 1, last - first), self.dtype)
+            shape = (self.graph.num_nodes, self.hops + 1, last - first)
+            block = GpuBlock(shape, self.dtype, self.device) if self.held else MemoryBlock(shape, self.dtype)
             self._fill_block(columns, block, first, last, None)
             arrays.append(block.tokens)
         return arrays, []
@@ -258,8 +268,15 @@ class Job:
         degrees = loop_degrees(self.graph)
         with stage("finding the range of every column"):
             growth = float(np.sqrt(degrees.max()))
-            tokens, sums = column_exponents(columns, (1 / np.sqrt(degrees)).astype(np.float32), growth)
+            tokens, sums = column_exponents(*self._maxima(columns, (1 / np.sqrt(degrees)).astype(np.float32)), growth)
         return (nothing if self.dtype == "bfloat16" else tokens), sums
+
+    def _maxima(self, columns: Columns, row_scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if self.device == "cpu":
+            return column_maxima(columns, row_scale)
+        from nagphormer.tokens import gpu
+
+        return gpu.column_maxima(columns, row_scale, self.device)
 
     def begin(self, exponents: Exponents) -> None:
         """Get ready to compute blocks whose columns have these powers of two."""
@@ -273,7 +290,7 @@ class Job:
         self.leave_scale = np.ldexp(np.float32(1), of_sums - of_tokens)
 
     def _fill_block(
-        self, columns: Columns, block: MemoryBlock | BlockWriter, first: int, last: int, scratch: Path | None
+        self, columns: Columns, block: MemoryBlock | GpuBlock | BlockWriter, first: int, last: int, scratch: Path | None
     ) -> None:
         for low in range(first, last, self.plan.width):
             high = min(low + self.plan.width, last)
@@ -321,6 +338,7 @@ class Job:
     def _pieces(self, width: int) -> Iterator[tuple[int, int]]:
         """Row ranges whose tokens are packed and written at a time."""
         itemsize = np.dtype(DTYPES[self.dtype]).itemsize
-        rows = max(16, PIECE_BYTES // ((self.hops + 1) * width * itemsize))
+        piece_bytes = PIECE_BYTES if self.device == "cpu" else GPU_PIECE_BYTES
+        rows = max(16, piece_bytes // ((self.hops + 1) * width * itemsize))
         for start in range(0, self.graph.num_nodes, rows):
             yield start, min(start + rows, self.graph.num_nodes)

@@ -23,8 +23,9 @@ import torch
 from nagphormer.data.components import connected_components
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
-from nagphormer.progress import stage
-from nagphormer.tokens.memory import round_up
+from nagphormer.files import format_size
+from nagphormer.progress import note, stage
+from nagphormer.tokens.memory import adjacency_bytes, gpu_memory, round_up
 from nagphormer.tokens.normalization import weighted_degrees
 from nagphormer.tokens.propagate import LANES, NeighborSum, resolve_device
 
@@ -104,7 +105,7 @@ def solve(
     """Like `laplacian_encoding`, with eigenvalues and residuals."""
     if dim < 1:
         raise UserError(f"the encoding needs at least 1 dimension, not {dim}")
-    device = resolve_device(device)
+    device = _room_for_search(graph, dim, resolve_device(device))
     tol = 1e-3 if tol is None else tol
     if not tol > 0:
         raise UserError(f"tol must be positive, not {tol}")
@@ -146,6 +147,17 @@ def search_bytes(num_nodes: int, dim: int) -> int:
     return num_nodes * (3 * 4 * round_up(dim + SPARE, LANES) + 4 * dim + 40)
 
 
+def _room_for_search(graph: Graph, dim: int, device: str) -> str:
+    """The device itself, or the CPU where a GPU has too little memory."""
+    if device == "cpu":
+        return device
+    needed, room = 2 * search_bytes(graph.num_nodes, dim) + adjacency_bytes(graph), gpu_memory(device)
+    if needed <= room:
+        return device
+    note(f"eigenvectors are searched on the CPU: {format_size(needed)} do not fit the GPU's {format_size(room)}")
+    return "cpu"
+
+
 class _Search:
     """Block Chebyshev subspace iteration on P = D^-1 A."""
 
@@ -170,11 +182,10 @@ class _Search:
         share = 1 / np.bincount(component, weights=degrees)
         self._share = torch.from_numpy(share).to(device, torch.float32)[:, None]  # (c, 1)
 
-        start = torch.Generator().manual_seed(seed)
-        self._block = torch.zeros(graph.num_nodes, width)  # (N, b)
+        start = torch.Generator(device).manual_seed(seed)
+        self._block = torch.zeros(graph.num_nodes, width, device=device)  # (N, b)
         self._block[:, : self.size].normal_(generator=start)
-        self._block[torch.from_numpy(degrees == 0)] = 0
-        self._block = self._block.to(device)
+        self._block *= self._degrees > 0
         self._image = torch.empty_like(self._block)  # P · block after every Rayleigh-Ritz step
         self._spare = torch.empty_like(self._block)
 
@@ -199,24 +210,21 @@ class _Search:
     def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Unit vectors of L with their signs fixed, eigenvalues and residuals."""
         del self._image, self._spare
-        vectors = (self._block[:, : self.wanted] * self._degrees.sqrt()).cpu().numpy()  # u = D^½ v
-        vectors /= np.sqrt(np.einsum("ij,ij->j", vectors, vectors, dtype=np.float64))
-        top = np.abs(vectors).max(axis=0)
-        tied = np.abs(vectors) >= (1 - 1e-5) * top  # symmetric entries differ by rounding, which must not decide
-        vectors = np.where(tied, np.copysign(top, vectors), vectors)
-        largest = np.abs(vectors).argmax(axis=0)
-        vectors *= np.where(vectors[largest, np.arange(self.wanted)] < 0, -1, 1).astype(np.float32)
-        return vectors, 1 - self.values[: self.wanted], self.residuals[: self.wanted]
+        vectors = self._block[:, : self.wanted] * self._degrees.sqrt()  # u = D^½ v
+        square = sum(vectors[rows].double().square().sum(dim=0) for rows in self._pieces())
+        vectors /= torch.as_tensor(square).sqrt()
+        top = vectors.abs().amax(dim=0)
+        tied = vectors.abs() >= (1 - 1e-5) * top  # symmetric entries differ by rounding, which must not decide
+        vectors = torch.where(tied, torch.copysign(top, vectors), vectors)
+        place = torch.arange(len(vectors), device=vectors.device)[:, None]
+        first = torch.where(tied, place, len(vectors)).amin(dim=0, keepdim=True)
+        vectors *= torch.copysign(torch.ones_like(top), vectors.gather(0, first))
+        return vectors.cpu().numpy(), 1 - self.values[: self.wanted], self.residuals[: self.wanted]
 
     def _excess(self, tol: float) -> float:
         """The largest residual of a wanted vector by the accepted one; the search is done when it is below 1."""
         accepted = tol * np.maximum(1 - self.values[: self.wanted], 1e-2)
         return float(np.nan_to_num(self.residuals[: self.wanted] / accepted, nan=np.inf).max())
-
-    def _apply(self, block: torch.Tensor, out: torch.Tensor) -> None:
-        """out = P · block."""
-        self._product(block, out)
-        self.num_products += 1
 
     def _filter(self) -> None:
         """Replace the block by T_m(t(P)) · block, where t maps the unwanted part [-1, cut] to [-1, 1]."""
@@ -229,23 +237,12 @@ class _Search:
         before, now, after = self._block, self._image, self._spare
         now.mul_(slope).add_(before, alpha=shift)  # the image P · block is at hand
         for _ in range(degree - 1):
-            self._apply(now, after)
-            self._recur(after, now, before, 2 * slope, 2 * shift)
+            self._product.recur(now, before, after, 2 * slope, 2 * shift)
+            self.num_products += 1
             before, now, after = now, after, before
             if time.monotonic() > self._deadline:
                 break  # a polynomial of lower degree is one, too
         self._block, self._image, self._spare = now, before, after
-
-    def _recur(
-        self, after: torch.Tensor, now: torch.Tensor, before: torch.Tensor, stretch: float, shift: float
-    ) -> None:
-        """after ← stretch · after + shift · now − before."""
-        if after.device.type == "cpu":
-            from nagphormer.tokens.cpu import combine
-
-            combine(after.numpy(), now.numpy(), before.numpy(), np.float32(stretch), np.float32(shift))
-        else:
-            after.mul_(stretch).add_(now, alpha=shift).sub_(before)
 
     def _rayleigh_ritz(self) -> None:
         """Turn the block into the best approximations it holds; sets values (descending) and residuals."""
@@ -254,7 +251,8 @@ class _Search:
         scale = 1 / np.sqrt(np.maximum(np.diag(gram), 1e-300))
         self._rotate(self._block, _inverse_root(gram * scale * scale[:, None]) * scale[:, None])
         self._project()
-        self._apply(self._block, self._image)
+        self._product(self._block, self._image)
+        self.num_products += 1
         gram = self._inner(self._block, self._block)
         moment = self._inner(self._block, self._image)
         root = _inverse_root(gram)

@@ -16,6 +16,8 @@ RESERVE = 150 * 10**6
 """Bytes left for compiled code, pieces of rows on their way to disk, and the interpreter's own needs."""
 PIECE_BYTES = 4 * 2**20
 """Bytes of tokens packed and written at a time: few enough to stay in the cache until they are hashed."""
+GPU_PIECE_BYTES = 64 * 2**20
+"""The same on a GPU, where few large pieces are faster."""
 NARROWEST = 4 * LANES
 """Columns below which sums over neighbors waste most of every cache line."""
 
@@ -64,11 +66,34 @@ def usable_memory(memory: str | int | None) -> int:
     return parse_size(memory) - held
 
 
-def gpu_memory(device: str) -> int:
-    """Bytes of GPU memory we may take: most of what is free."""
+_gpu_limit: int | None = None
+
+
+def limit_gpu_memory(memory: str | int | None, device: str | None = None) -> None:
+    """Let this process take no more of a GPU's memory than this, such as `8GB`; None sets no limit."""
+    global _gpu_limit
+    if memory is None:
+        return
     import torch
 
-    return int(torch.cuda.mem_get_info(device)[0] * 0.85)
+    from nagphormer.tokens.propagate import resolve_device
+
+    if resolve_device(device) == "cpu":
+        raise UserError(f"gpu_memory={memory} was asked for, but there is no GPU to use: leave it out")
+    _gpu_limit = parse_size(memory)
+    total = torch.cuda.mem_get_info(device)[1]
+    torch.cuda.set_per_process_memory_fraction(min(1.0, _gpu_limit / total), device)
+
+
+def gpu_memory(device: str) -> int:
+    """Bytes of GPU memory we may still take: most of what is free, or of what the limit leaves."""
+    import torch
+
+    held = torch.cuda.memory_allocated(device)
+    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - held
+    if _gpu_limit is not None:
+        free = min(free, _gpu_limit - held)
+    return max(0, int(free * 0.85))
 
 
 def adjacency_bytes(graph: Graph) -> int:

@@ -59,6 +59,16 @@ class NeighborSum:
         y, out = np.asarray(y), np.asarray(out)
         sum_neighbors(y, out, *self._csr, self._factor, self._loop, self._bounds)
 
+    def recur(self, y: Any, before: Any, out: Any, stretch: float, shift: float) -> None:
+        """Write stretch · (sums of y) + shift · y − before to `out`: a step of a polynomial's recurrence."""
+        if self.device != "cpu":
+            self._gpu.recur(y, before, out, stretch, shift)
+            return
+        from nagphormer.tokens.cpu import combine
+
+        self(y, out)
+        combine(np.asarray(out), np.asarray(y), np.asarray(before), np.float32(stretch), np.float32(shift))
+
 
 def resolve_device(device: str | None) -> str:
     """The device to work on: the one named, else a GPU where there is one."""

@@ -29,13 +29,14 @@ class TokenStore:
     `store[idx]` and `np.asarray(store)` give float32 with the column scales undone.
     """
 
-    def __init__(self, blocks: list[np.ndarray], manifest: dict[str, Any], path: Path | None = None):
-        self.blocks = blocks
+    def __init__(self, blocks: list[Any], manifest: dict[str, Any], path: Path | None = None):
+        self.blocks: list[Any] = blocks  # NumPy arrays or memory maps; CUDA tensors where they were made on a GPU
         self.manifest = manifest
         self.path = path
         self.shape: tuple[int, int, int] = tuple(manifest["shape"])
         self.dtype: str = manifest["dtype"]
         self.hops: int = manifest["hops"]
+        self.on_gpu = bool(blocks) and not isinstance(blocks[0], np.ndarray)
         self.scales = np.ldexp(np.float32(1), manifest["column_exponents"])  # (F,)
 
     @classmethod
@@ -63,10 +64,16 @@ class TokenStore:
         """Tokens of some nodes (positions, mask or slice), (B, K+1, F) float32; (K+1, F) for one integer."""
         single = isinstance(nodes, int | np.integer)
         index = [nodes] if single else nodes
-        parts = [_decode(block[index], self.dtype) for block in self.blocks]
+        parts = [self._values(block, index) for block in self.blocks]
         tokens = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
         tokens *= self.scales
         return tokens[0] if single else tokens
+
+    def _values(self, block: Any, index: Any) -> np.ndarray:
+        """A float32 copy of some rows of a block."""
+        if not self.on_gpu:
+            return _decode(block[index], self.dtype)
+        return block[index if isinstance(index, slice) else np.asarray(index)].float().cpu().numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -105,6 +112,22 @@ class MemoryBlock:
         return self.tokens[start:stop]
 
     def write(self, piece: np.ndarray, start: int, final: bool) -> None:
+        """Nothing: the buffer is the block."""
+
+
+class GpuBlock:
+    """A block that stays on the GPU, filled like a `BlockWriter`."""
+
+    def __init__(self, shape: tuple[int, int, int], dtype: str, device: str):
+        import torch
+
+        self.tokens = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+
+    def buffer(self, start: int, stop: int, refill: bool) -> Any:
+        """The place of rows start … stop, (R, K+1, F)."""
+        return self.tokens[start:stop]
+
+    def write(self, piece: Any, start: int, final: bool) -> None:
         """Nothing: the buffer is the block."""
 
 

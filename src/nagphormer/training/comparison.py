@@ -51,7 +51,7 @@ def _best(graph: Graph, config: TrainConfig, source: TokenSource | None, split: 
     found = []
     for weight_decay in WEIGHT_DECAYS:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
+            torch.default_generator.manual_seed(config.seed)
             if linear:
                 model: torch.nn.Module = LogisticRegression(source.width, classes.num_classes, source.hops)
             else:

@@ -7,7 +7,7 @@ Shapes: B nodes in a batch, K hops, D model width, C classes
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -18,11 +18,13 @@ from torch import nn
 
 from nagphormer.config import Precision, TrainConfig
 from nagphormer.errors import UserError
+from nagphormer.model import kernels
 from nagphormer.model.embedding import Embedding
 from nagphormer.progress import epochs_shown, note
-from nagphormer.training.batches import TokenSource, rows_at_once
+from nagphormer.training.batches import TokenSource, rows_at_once, to_device
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History
+from nagphormer.training.optimizer import AdamW
 from nagphormer.training.ranks import ALONE, Ranks
 from nagphormer.training.schedule import learning_rate
 from nagphormer.training.stopping import EarlyStopping
@@ -77,15 +79,21 @@ class Trainer:
         self.stopping = EarlyStopping(config.patience)
         self.update = 0
         self._best = self._weights()
-        self._optimizer = torch.optim.AdamW(
-            model.parameters(), lr=config.lr, weight_decay=config.weight_decay, fused=True
-        )
+        self._optimizer = AdamW(model.parameters(), config.weight_decay)
+        # a CPU is fastest with pieces whose values stay in its cache; propagating is done once for all of a batch
+        embedding: Any = model.embed
+        self._rows = source.num_nodes if source.projects_first else rows_at_once(source, embedding.out_features)
+        self._captured: dict[int, _CapturedStep | None] = {}
 
     def run(self) -> Outcome:
         """Train until patience or epochs run out; the model is left with the best epoch's weights."""
         config, diverged = self.config, ""
         first = 1 + self._resume()
-        with _own_randomness(self.source.device), epochs_shown(config.epochs, first) as show:
+        with (
+            _own_randomness(self.source.device),
+            kernels.worthwhile(self._work()),
+            epochs_shown(config.epochs, first) as show,
+        ):
             for epoch in range(first, config.epochs + 1):
                 if self.stopping.done:
                     break
@@ -120,15 +128,22 @@ class Trainer:
             return Outcome(0, None, None, epochs, diverged)
         return Outcome(best.best_epoch, best.best_metric, best.best_loss, epochs, diverged)
 
+    def _work(self) -> float:
+        """Hidden values that training will go through, as far as can be said before."""
+        epochs = min(self.config.epochs, 4 * self.config.patience)
+        values = (self.config.hops + 1) * self.config.hidden_dim * max(self.config.num_layers, 1)
+        return epochs * len(self.train_nodes) * values
+
     def _train_epoch(self, epoch: int) -> str:
         """One pass over the training nodes; gives where the loss stopped being finite, or nothing."""
         self.model.train()
         order = np.random.default_rng([self.config.seed, epoch]).permutation(self.train_nodes)
-        torch.manual_seed(_dropout_seed(self.config.seed, epoch, self.ranks.rank))
-        batches = torch.from_numpy(order).to(self.source.device).split(self.config.batch_size)
+        _set_seed(self.source.device, _dropout_seed(self.config.seed, epoch, self.ranks.rank))
+        batches = torch.from_numpy(order).split(self.config.batch_size)
         losses = torch.zeros(len(batches), device=self.source.device)
-        for number, batch in enumerate(batches):
-            losses[number] = self._step(batch)
+        fetched = self.source.fetch([piece for batch in batches for piece in self._pieces(batch)])
+        for number, batch in enumerate(to_device(batches, self.source.device)):
+            losses[number] = self._step(batch, fetched)
             if losses.device.type == "cpu" and self.ranks.count == 1 and not losses[number].isfinite():
                 break
         self.ranks.add_up(losses)
@@ -140,31 +155,47 @@ class Trainer:
         self._train_loss = float((losses * sizes).sum() / sizes.sum())
         return ""
 
-    def _step(self, batch: torch.Tensor) -> torch.Tensor:
+    def _pieces(self, batch: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """This rank's share of a batch, in the pieces that go through the network one by one."""
+        return self.ranks.share(batch).split(self._rows)
+
+    def _step(self, batch: torch.Tensor, fetched: Iterator[torch.Tensor]) -> torch.Tensor:
         """One update; gives the batch's mean loss."""
         self.update += 1
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, self.update)
+        self._optimizer.set_rate(learning_rate(self.config, self.update))
+        pieces = self._pieces(batch)
+        if batch.is_cuda and kernels.triton and self.ranks.count == 1 and len(pieces) == 1:
+            return self._replay(batch, next(fetched))
+        return self._learn(len(batch), zip(pieces, fetched, strict=False))
+
+    def _learn(self, batch_size: int, pieces: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+        """Forward, backward and the optimizer's step on a batch; pieces are node positions and what was fetched."""
         self._optimizer.zero_grad()
-        share = self.ranks.share(batch)
-        # a CPU is fastest with pieces whose values stay in its cache; propagating is done once for all of a batch
-        rows = max(len(share), 1)
-        if not self.source.projects_first:
-            rows = rows_at_once(self.source, self.model.embed.out_features)
-        *early, last = share.split(rows)
-        total = torch.zeros((), device=batch.device)
+        *early, last = pieces
+        total = torch.zeros((), device=self.source.device)
         with self._objective.no_sync() if self.ranks.count > 1 else nullcontext():
-            for piece in early:
-                total += self._backward(piece, len(batch))
-        total += self._backward(last, len(batch))
+            for nodes, rows in early:
+                total += self._backward(nodes, rows, batch_size)
+        total += self._backward(*last, batch_size)
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         self._optimizer.step()
         return total
 
-    def _backward(self, nodes: torch.Tensor, batch_size: int) -> torch.Tensor:
+    def _replay(self, nodes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """A step as one launch: run plainly the first time a size comes, captured the second, replayed from then on."""
+        size = len(nodes)
+        if size not in self._captured:
+            self._captured[size] = None
+            return self._learn(size, [(nodes, rows)])
+        step = self._captured[size]
+        if step is None:
+            step = self._captured[size] = _CapturedStep(self._learn, nodes, rows)
+        return step(nodes, rows)
+
+    def _backward(self, nodes: torch.Tensor, rows: torch.Tensor, batch_size: int) -> torch.Tensor:
         """Add the gradient of some nodes' part of a batch's mean loss; gives that part."""
-        loss = self._objective(nodes) / batch_size
+        loss = self._objective(nodes, rows) / batch_size
         (loss * self.ranks.count).backward()  # the mean of the ranks' gradients is then their sum
         return loss.detach()
 
@@ -176,8 +207,7 @@ class Trainer:
         assert self.checkpoints is not None
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
-        for number, state in self._optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{number}.{name}": tensor for name, tensor in state.items()}
+        tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state_dict().items()}
         self.history.sync()
         self.checkpoints.save(epoch, tensors, {"update": self.update, "stopping": asdict(self.stopping)})
 
@@ -191,14 +221,10 @@ class Trainer:
         groups: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
         for name, tensor in tensors.items():
             group, _, rest = name.partition(".")
-            groups[group][rest] = tensor.to(self.source.device) if group != "optimizer" else tensor
+            groups[group][rest] = tensor.to(self.source.device)
         self.model.load_state_dict(groups["model"])
         self._best = groups["best"]
-        states: dict[int, dict[str, torch.Tensor]] = {}
-        for name, tensor in groups["optimizer"].items():
-            number, _, key = name.partition(".")
-            states.setdefault(int(number), {})[key] = tensor
-        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": states})
+        self._optimizer.load_state_dict(groups["optimizer"])
         self.update = facts["update"]
         self.stopping = EarlyStopping(**facts["stopping"])
         self.history.keep(facts["epoch"])
@@ -214,13 +240,32 @@ class _Objective(nn.Module):
         self.model: Any = model
         self.source, self.task, self.precision = source, task, precision
 
-    def forward(self, nodes: torch.Tensor) -> torch.Tensor:
-        """Sum of the losses of some nodes, (B,) -> ()."""
+    def forward(self, nodes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Sum of the losses of some nodes, (B,) -> (); `rows` is what was fetched for them."""
         if len(nodes) == 0:  # a rank without nodes takes part in the sum of the gradients all the same
             return torch.stack([weight.sum() for weight in self.model.parameters()]).sum() * 0
         with autocast(self.source.device, self.precision):
-            (hidden,) = self.source.embed(self.model.embed, (nodes,))
+            (hidden,) = self.source.embed(self.model.embed, (rows,))
             return self.task.loss(self.model.classify(hidden), nodes)
+
+
+class _CapturedStep:
+    """A training step of one size of batch as a CUDA graph: a single launch instead of some hundred."""
+
+    def __init__(self, learn: Callable[[int, Any], torch.Tensor], nodes: torch.Tensor, rows: torch.Tensor):
+        self._nodes = nodes.clone()
+        self._rows = self._nodes if rows.ndim == 1 else rows.clone()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # batches are read ahead by threads
+            self._loss = learn(len(nodes), [(self._nodes, self._rows)])
+
+    def __call__(self, nodes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """One update; the loss is overwritten by the next."""
+        self._nodes.copy_(nodes)
+        if self._rows is not self._nodes:
+            self._rows.copy_(rows)
+        self._graph.replay()
+        return self._loss
 
 
 def evaluate(
@@ -229,10 +274,11 @@ def evaluate(
     """Mean loss and metric of a model on some nodes, of which every rank takes its part."""
     model.eval()
     total = torch.zeros(3, dtype=torch.float64, device=source.device)
-    share = ranks.share(torch.from_numpy(np.array(nodes)).to(source.device))
+    share = ranks.share(torch.from_numpy(np.array(nodes)))
     batches = share.split(rows_at_once(source, model.embed.out_features)) if len(share) else ()
     with torch.no_grad(), autocast(source.device, precision):
-        for batch, hidden in zip(batches, source.embed(model.embed, batches), strict=True):
+        embedded = source.embed(model.embed, source.fetch(batches))
+        for batch, hidden in zip(to_device(batches, source.device), embedded, strict=True):
             logits = model.classify(hidden)
             total[0] += task.loss(logits, batch)
             total[1:] += task.hits(logits, batch)
@@ -272,6 +318,14 @@ def _dropout_seed(seed: int, epoch: int, rank: int) -> int:
     """What torch's random numbers of an epoch start from; another for each rank."""
     words = [seed, epoch] if rank == 0 else [seed, epoch, rank]
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _set_seed(device: str, seed: int) -> None:
+    """Where torch's random numbers start; `torch.manual_seed` loads torch's compiler in some versions."""
+    torch.default_generator.manual_seed(seed)
+    if device != "cpu":
+        index = torch.device(device).index
+        torch.cuda.default_generators[torch.cuda.current_device() if index is None else index].manual_seed(seed)
 
 
 @contextmanager

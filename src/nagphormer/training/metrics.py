@@ -8,7 +8,6 @@ Shapes: n nodes, C classes
 from collections.abc import Callable
 
 import numpy as np
-from scipy.stats import rankdata
 
 from nagphormer.errors import UserError, nearest
 
@@ -50,6 +49,8 @@ def roc_auc(target: np.ndarray, probability: np.ndarray) -> float:
 
     Classes that no node or every node has are left out.
     """
+    from scipy.stats import rankdata  # takes a second to import
+
     binary = target.ndim == 1 and probability.shape[1] == 2
     areas = []
     for label in range(1 if binary else 0, probability.shape[1]):  # one at a time: ranks are wide

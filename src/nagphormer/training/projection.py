@@ -6,7 +6,7 @@ Standardizing survives as a rank-one correction, row scaling as a factor of each
 Shapes: N nodes, B nodes in a batch, K hops, F features, s encoding columns, D model width, W = D padded to LANES
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from nagphormer.tokens.columns import Columns
 from nagphormer.tokens.memory import round_up
 from nagphormer.tokens.normalization import loop_degrees
 from nagphormer.tokens.propagate import LANES, Csr, NeighborSum
+from nagphormer.training.batches import to_device
 
 
 class ProjectedTokens:
@@ -42,17 +43,21 @@ class ProjectedTokens:
         self._encoding = None if encoding is None else torch.from_numpy(np.array(encoding)).to(device)  # (N, s)
         self._rooms: dict[str, torch.Tensor] = {}
 
-    def embed(self, embedding: Embedding, batches: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    def fetch(self, batches: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """Node positions of each batch, on the device."""
+        return to_device(batches, self.device)
+
+    def embed(self, embedding: Embedding, fetched: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
         """Embedded tokens of each batch of node positions, (B, K+1, D).
 
         Without gradients one propagation serves all batches.
         """
         if torch.is_grad_enabled():
-            for nodes in batches:
+            for nodes in fetched:
                 yield _cast(_Embed.apply(embedding.drawn_weight(), nodes, self) + embedding.bias)
             return
         hops = self._propagate(embedding.drawn_weight())
-        for nodes in batches:
+        for nodes in fetched:
             yield _cast(self._gather(hops, nodes, embedding.out_features) + embedding.bias)
 
     def _propagate(self, weight: torch.Tensor) -> torch.Tensor:

@@ -195,7 +195,7 @@ def _untrained(graph: Graph, config: TrainConfig) -> Trained:
     classes = Classes.of(graph)
     input_dim = max(graph.num_features, 1) + config.encoding_dim
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+        torch.default_generator.manual_seed(config.seed)
         model = network(config, input_dim, classes)
     facts = {
         "name": graph.name,

@@ -1,0 +1,150 @@
+"""Training and prediction on a GPU against the CPU, and its ways to get there against each other."""
+
+import numpy as np
+import pytest
+import torch
+from small import class_graph, initial_network, make_trainer, quick, same_weights, weights_of
+
+from nagphormer import NodeClassifier, hop_tokens
+from nagphormer.model import kernels
+from nagphormer.tokens import memory
+from nagphormer.training import batches
+from nagphormer.training.batches import StoredTokens
+from nagphormer.training.loop import Trainer
+from nagphormer.training.source import token_source
+from nagphormer.training.task import Classes, Task
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+GRAPH = class_graph(sparse=True)
+NOISE = {"dropout": 0.3, "attention_dropout": 0.2, "feature_dropout": 0.2}
+
+
+def trainer_on(device, config, source=None):
+    source = source or token_source(GRAPH, config, device)
+    task = Task(GRAPH, Classes.of(GRAPH), device, config.class_weights)
+    return Trainer(initial_network(GRAPH, config), source, task, dict(GRAPH.splits), config)
+
+
+def losses(trainer):
+    trainer.run()
+    return [record["train_loss"] for record in trainer.history.records]
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "fused"])
+def either(request, monkeypatch):
+    """With and without the kernels for large work."""
+    monkeypatch.setattr(kernels, "REPAID", 0 if request.param else np.inf)
+
+
+@pytest.mark.parametrize("way", ["never", "always"])
+@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
+def test_captured_steps_give_the_losses_of_plain_ones(way, clip_norm, either, monkeypatch):
+    config = quick(project_first=way, epochs=6, batch_size=32, clip_norm=clip_norm, device="cuda")  # 90 = 32 + 32 + 26
+    captured = trainer_on("cuda", config)
+    found = losses(captured)
+    assert sorted(captured._captured) == [26, 32]
+    assert None not in captured._captured.values()
+    monkeypatch.setattr(Trainer, "_replay", lambda self, nodes, rows: self._learn(len(nodes), [(nodes, rows)]))
+    plain = trainer_on("cuda", config)
+    assert found == pytest.approx(losses(plain), rel=1e-5)
+    assert not plain._captured
+
+
+def test_captured_dropout_is_drawn_from_the_seed_and_differs_between_updates(either):
+    config = quick(**NOISE, epochs=5, batch_size=30, device="cuda")
+    one, other = trainer_on("cuda", config), trainer_on("cuda", config)
+    assert losses(one) == losses(other)
+    assert same_weights(weights_of(one.model), weights_of(other.model))
+    still = quick(**NOISE, epochs=5, batch_size=30, lr=1e-12, final_lr=0.0, weight_decay=0.0, device="cuda")
+    assert len(set(losses(trainer_on("cuda", still)))) == 5
+
+
+@pytest.mark.parametrize("way", ["never", "always"])
+def test_training_follows_the_cpu(way, either):
+    config = quick(project_first=way, epochs=5, batch_size=32)
+    on_cpu = losses(make_trainer(GRAPH, config))
+    assert losses(trainer_on("cuda", config)) == pytest.approx(on_cpu, rel=2e-3)
+
+
+def test_streamed_tokens_are_the_resident_ones(either, monkeypatch, tmp_path):
+    store = hop_tokens(GRAPH, 2, device="cpu", out=tmp_path / "tokens")
+    config = quick(**NOISE, epochs=4, batch_size=25, device="cuda")
+    resident = trainer_on("cuda", config, StoredTokens(store, "cuda"))
+    assert resident.source._resident
+    expected = losses(resident)
+    monkeypatch.setattr(batches, "_fits", lambda store, device: False)
+    streamed = trainer_on("cuda", config, StoredTokens(store, "cuda"))
+    assert not streamed.source._resident
+    assert losses(streamed) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("block_bytes", [None, 150 * 2 * 3])
+def test_streamed_batches_arrive_in_order_and_whole(block_bytes, monkeypatch):
+    if block_bytes:
+        monkeypatch.setattr("nagphormer.tokens.store.BLOCK_BYTES", block_bytes)
+    store = hop_tokens(GRAPH, 2, device="cpu")
+    assert (len(store.blocks) > 1) == bool(block_bytes)
+    monkeypatch.setattr(batches, "gpu_memory", lambda device: 0)
+    source = StoredTokens(store, "cuda")
+    parts = list(torch.randperm(150).repeat(40).split(7))
+    for nodes, tokens in zip(parts, source.fetch(parts), strict=True):
+        np.testing.assert_array_equal(source._decode(tokens).cpu(), store[nodes.numpy()])
+
+
+def test_tokens_made_on_the_gpu_stay_there():
+    store = hop_tokens(GRAPH, 2, device="cuda")
+    assert store.on_gpu
+    source = StoredTokens(store, "cuda")
+    assert source._resident is store.blocks
+    np.testing.assert_array_equal(source.gather(torch.arange(150).cuda()).cpu()[:, :, :8], np.asarray(store))
+    np.testing.assert_array_equal(store[[3, 5]], np.asarray(store)[[3, 5]])
+    np.testing.assert_array_equal(store[7], np.asarray(store)[7])
+
+
+def test_predictions_are_those_of_the_cpu(either):
+    fitted = NodeClassifier(hops=2, hidden_dim=32, epochs=8, precision="fp32", device="cuda").fit(GRAPH)
+    on_gpu = fitted.predict_proba(GRAPH)
+    attention, embedded = fitted.hop_attention(GRAPH), fitted.embed(GRAPH)
+    on_cpu = fitted.set_params(device="cpu")
+    on_cpu.tokens_ = None
+    np.testing.assert_allclose(on_gpu, on_cpu.predict_proba(GRAPH), atol=2e-4)
+    np.testing.assert_allclose(attention, on_cpu.hop_attention(GRAPH), atol=2e-4)
+    np.testing.assert_allclose(embedded, on_cpu.embed(GRAPH), atol=2e-3)
+
+
+def test_a_run_goes_on_where_it_stopped(either, tmp_path):
+    from nagphormer.training.run import train_model
+
+    whole, _ = train_model(GRAPH, quick(**NOISE, device="cuda", epochs=6), folder=tmp_path / "whole")
+    calls = []
+
+    def stop(self, epoch, train=Trainer._train_epoch):
+        calls.append(epoch)
+        if epoch == 4 and len(calls) == 4:
+            raise KeyboardInterrupt
+        return train(self, epoch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_train_epoch", stop)
+        patch.setattr("nagphormer.training.checkpoint.Checkpoints.due", True)
+        with pytest.raises(KeyboardInterrupt):
+            train_model(GRAPH, quick(**NOISE, device="cuda", epochs=6), folder=tmp_path / "part")
+    resumed, _ = train_model(GRAPH, quick(**NOISE, device="cuda", epochs=6), folder=tmp_path / "part")
+    assert [record["epoch"] for record in resumed.history] == [1, 2, 3, 4, 5, 6]
+    for name, weight in weights_of(whole.model).items():
+        torch.testing.assert_close(weights_of(resumed.model)[name], weight, rtol=0, atol=1e-5)
+
+
+def test_a_limit_on_the_gpus_memory_is_kept_to(monkeypatch, capsys):
+    monkeypatch.setattr(memory, "_gpu_limit", None)
+    before = memory.gpu_memory("cuda")
+    memory.limit_gpu_memory("1GB")
+    try:
+        assert memory.gpu_memory("cuda") <= 0.85 * 10**9 < before
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            torch.empty(2 * 10**9, dtype=torch.uint8, device="cuda")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
