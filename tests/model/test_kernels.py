@@ -24,21 +24,24 @@ def fused(monkeypatch):
 
 def test_small_work_is_not_compiled_for_and_the_caller_finds_all_as_it_was(monkeypatch):
     monkeypatch.setattr(kernels, "triton", object())
+    monkeypatch.setattr(kernels, "_compiled", False)
     seen = []
-    for values in (kernels.REPAID / 2, kernels.REPAID):
+    for values in (kernels.REPAID / 2, kernels.REPAID, 1):  # what is compiled is used again
         with kernels.worthwhile(values):
             seen.append(kernels._worthwhile)
         assert not kernels._worthwhile
-    assert seen == [False, True]
+    assert seen == [False, True, True]
 
 
 def test_without_triton_nothing_is_worth_it(monkeypatch):
     monkeypatch.setattr(kernels, "triton", None)
+    monkeypatch.setattr(kernels, "_compiled", False)
     with kernels.worthwhile(1e30):
         assert not kernels._worthwhile
 
 
-def test_the_cpu_has_no_use_for_them():
+def test_the_cpu_has_no_use_for_them(monkeypatch):
+    monkeypatch.setattr(kernels, "_compiled", False)
     with kernels.worthwhile(1e30):
         assert not kernels.usable(torch.zeros(2))
 

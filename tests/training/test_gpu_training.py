@@ -37,6 +37,7 @@ def losses(trainer):
 def either(request, monkeypatch):
     """With and without the kernels for large work."""
     monkeypatch.setattr(kernels, "REPAID", 0 if request.param else np.inf)
+    monkeypatch.setattr(kernels, "_compiled", False)
 
 
 @pytest.mark.parametrize("way", ["never", "always"])

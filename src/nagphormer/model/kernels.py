@@ -282,13 +282,15 @@ if triton is not None:
 
 
 _worthwhile = False
+_compiled = False
 
 
 @contextmanager
 def worthwhile(values: float) -> Iterator[None]:
-    """Use the kernels while the block runs, if so many hidden values pay for compiling them in a new process."""
-    global _worthwhile
-    before, _worthwhile = _worthwhile, triton is not None and values >= REPAID
+    """Use the kernels while the block runs, if so many hidden values repay compiling them, or that is done already."""
+    global _worthwhile, _compiled
+    _compiled = _compiled or (triton is not None and values >= REPAID)
+    before, _worthwhile = _worthwhile, _compiled
     try:
         yield
     finally:
