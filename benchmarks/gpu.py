@@ -44,7 +44,7 @@ from nagphormer.tokens.memory import limit_gpu_memory, round_up
 from nagphormer.tokens.normalization import loop_degrees
 from nagphormer.tokens.propagate import LANES, NeighborSum
 from nagphormer.training.batches import StoredTokens
-from nagphormer.training.loop import Trainer
+from nagphormer.training.loop import Trainer, kernel_shape
 from nagphormer.training.run import Trained, network
 from nagphormer.training.task import Classes, Task
 
@@ -124,7 +124,7 @@ def _learning(graph: Graph, store: Any, rate: float) -> list[tuple[str, ...]]:
         config = replace(CONFIG, batch_size=batch_size)
         model = network(config, source.width, classes)
         trainer = Trainer(model, source, task, dict(graph.splits), config)
-        with kernels.worthwhile(trainer._work()):
+        with kernels.worthwhile(trainer._work(), kernel_shape(config, source)):
             seconds = _seconds(partial(trainer._train_epoch, 1), rounds=5)
         floor = f"{rate / (3 * per_node):,.0f}"
         rows.append((f"training, batch {batch_size}", f"{TRAINED_NODES / seconds:,.0f} nodes/s", target, floor))
@@ -155,7 +155,7 @@ def _print_pipeline(folder: Path, memory: str | None) -> None:
     print(f"Everything in a new process{f', {memory} of the GPU' if memory else ' (target ≤ 20 s)'}: {total:.1f} s")
     print_table(("stage", "seconds"), [(name, f"{seconds:.2f}") for name, seconds in facts["stages"].items()])
     said = "".join(f"; {line.strip()}" for line in ran.stderr.splitlines() if "GPU" in line)
-    print(f"\npeak GPU memory {facts['peak'] / 1e9:.1f} GB; test accuracy {facts['accuracy']:.4f}{said}")
+    print(f"\nGPU memory reserved at most {facts['peak'] / 1e9:.1f} GB; test accuracy {facts['accuracy']:.4f}{said}")
     print(flush=True)
 
 
@@ -195,7 +195,7 @@ def _pipeline(folder: Path, begun: float, memory: str | None) -> None:
     lap(f"{len(labels):,} labels")
     test = graph.splits["test"]
     accuracy = float((labels[test] == classifier.classes_[np.asarray(graph.labels)[test]]).mean())
-    print(json.dumps({"stages": stages, "peak": torch.cuda.max_memory_allocated(), "accuracy": accuracy}))
+    print(json.dumps({"stages": stages, "peak": torch.cuda.max_memory_reserved(), "accuracy": accuracy}))
 
 
 def _seconds(work: Callable[[], object], rounds: int = 10) -> float:

@@ -52,7 +52,7 @@ def main() -> None:
 
 def _plain_step(rounds: int) -> None:
     graph = _labeled(synthetic_graph(50_000, 500_000, 115, 47))
-    store = hop_tokens(graph, CONFIG.hops)
+    store = hop_tokens(graph, CONFIG.hops, device="cpu")
     tokens, labels = torch.from_numpy(np.asarray(store)), torch.from_numpy(np.array(graph.labels))
     restated = RestatedStep(Restated(115, CONFIG.hidden_dim, 47))
     batches = _batches(len(tokens))
@@ -105,7 +105,7 @@ def _physics_step(rounds: int) -> None:
 
 def _physics_dense() -> Callable[[], object]:
     graph = load_graph("physics")
-    (block,) = hop_tokens(graph, PHYSICS.hops, dtype="float32").blocks  # float32 is stored as it is
+    (block,) = hop_tokens(graph, PHYSICS.hops, dtype="float32", device="cpu").blocks  # float32 is stored as it is
     tokens = torch.from_numpy(block)
     labels = torch.from_numpy(np.array(graph.labels))
     restated = RestatedStep(Restated(tokens.shape[2], PHYSICS.hidden_dim, graph.num_classes))

@@ -13,6 +13,7 @@ import re
 import resource
 import time
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -221,7 +222,9 @@ def _warm_up(device: str) -> None:
     """Load what the first step of any method loads, so that it does not count as the method's preparation."""
     weight = torch.nn.Parameter(torch.eye(2, device=device))
     optimizer = torch.optim.Adam([weight])  # torch loads its compiler here
-    (weight.to_sparse_csr().detach() @ weight @ weight).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that torch's CSR tensors are new
+        (weight.to_sparse_csr().detach() @ weight @ weight).sum().backward()
     optimizer.step()
 
 

@@ -7,6 +7,7 @@ import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from nagphormer import TokenStore, __version__, from_scipy, load_graph, synthetic_graph
 
@@ -71,6 +72,13 @@ def test_settings_come_from_a_yaml_file_and_flags_win(run, graph_path, tmp_path)
 def test_a_yaml_file_that_is_missing_is_refused(run, graph_path):
     code, _, err = run("prepare", graph_path, "--out", "tokens", "--config", "none.yaml")
     assert (code, err) == (2, "nagphormer: cannot read the configuration none.yaml: No such file or directory\n")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU to limit")
+def test_a_limit_for_a_gpu_that_is_not_there_is_refused(run, graph_path, tmp_path):
+    code, _, err = run("prepare", graph_path, "--out", "tokens", "--gpu-memory", "8GB")
+    assert (code, err) == (2, "nagphormer: gpu_memory=8GB was asked for, but there is no GPU to use: leave it out\n")
+    assert not (tmp_path / "tokens").exists()
 
 
 def test_a_yaml_key_that_is_unknown_is_refused(run, graph_path, tmp_path):

@@ -11,7 +11,7 @@ from examples import SETTINGS, multi_label_graph, named_graph
 
 from nagphormer import TrainConfig, UserError, from_scipy
 from nagphormer.inference import predict
-from nagphormer.training.metrics import METRICS
+from nagphormer.training.metrics import METRICS, decide
 from nagphormer.training.run import train_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -206,6 +206,17 @@ def test_predicting_leaves_no_gradient_and_no_training_mode(model):
     assert np.array_equal(one, other)  # dropout is off
     assert not trained.model.training
     assert all(weight.grad is None or not weight.grad.requires_grad for weight in trained.model.parameters())
+
+
+@pytest.mark.parametrize("graph", [named_graph(), multi_label_graph()], ids=["one label", "several"])
+def test_decisions_are_what_the_probabilities_say(graph):
+    given = train_model(graph, TrainConfig(**SETTINGS | {"epochs": 20}))
+    nodes = np.arange(graph.num_nodes)[::-1]
+    expected = decide(predict.probabilities(*given, nodes), multi_label=graph.labels.ndim == 2)
+    found = predict.decisions(*given, nodes)
+    assert found.dtype == expected.dtype
+    assert len(np.unique(found)) > 1
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_scores_are_all_the_metrics_of_a_split(model):

@@ -24,25 +24,25 @@ def fused(monkeypatch):
 
 def test_small_work_is_not_compiled_for_and_the_caller_finds_all_as_it_was(monkeypatch):
     monkeypatch.setattr(kernels, "triton", object())
-    monkeypatch.setattr(kernels, "_compiled", False)
+    monkeypatch.setattr(kernels, "_compiled", set())
     seen = []
-    for values in (kernels.REPAID / 2, kernels.REPAID, 1):  # what is compiled is used again
-        with kernels.worthwhile(values):
+    for values, shape in ((kernels.REPAID / 2, 8), (kernels.REPAID, 8), (1, 8), (1, 16)):
+        with kernels.worthwhile(values, shape):
             seen.append(kernels._worthwhile)
         assert not kernels._worthwhile
-    assert seen == [False, True, True]
+    assert seen == [False, True, True, False]
 
 
 def test_without_triton_nothing_is_worth_it(monkeypatch):
     monkeypatch.setattr(kernels, "triton", None)
-    monkeypatch.setattr(kernels, "_compiled", False)
-    with kernels.worthwhile(1e30):
+    monkeypatch.setattr(kernels, "_compiled", set())
+    with kernels.worthwhile(1e30, 8):
         assert not kernels._worthwhile
 
 
 def test_the_cpu_has_no_use_for_them(monkeypatch):
-    monkeypatch.setattr(kernels, "_compiled", False)
-    with kernels.worthwhile(1e30):
+    monkeypatch.setattr(kernels, "_compiled", set())
+    with kernels.worthwhile(1e30, 8):
         assert not kernels.usable(torch.zeros(2))
 
 
@@ -131,6 +131,29 @@ def test_dropout_of_attention_keeps_the_mean_and_is_drawn_anew():
     again = kernels.attend(qkv, 0.5)
     torch.manual_seed(3)
     assert torch.equal(again, kernels.attend(qkv, 0.5))
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_the_gradient_of_attention_knows_what_was_dropped():
+    qkv, rate = torch.randn(6, 5, 3, 2, 16, generator=torch.Generator().manual_seed(1)).cuda(), 0.4
+
+    def attend(given):
+        torch.manual_seed(5)
+        return kernels.attend(given, rate)
+
+    identity = qkv.clone()
+    identity[:, :, 2] = torch.eye(5, 16, device="cuda")[:, None]
+    weights = attend(identity).view(6, 5, 2, 16)[..., :5]  # what attention and dropout leave of each token
+    assert 0.2 < (weights == 0).float().mean().item() < 0.6
+    leaf, direction = qkv.clone().requires_grad_(), torch.randn_like(qkv)
+    out = attend(leaf)
+    incoming = torch.randn_like(out)
+    (gradient,) = torch.autograd.grad(out, leaf, incoming)
+    of_value = torch.einsum("bihj,bihd->bjhd", weights, incoming.view(6, 5, 2, 16))
+    torch.testing.assert_close(gradient[:, :, 2], of_value, rtol=1e-4, atol=1e-4)
+    ahead, behind = ((attend(qkv + step * direction) * incoming).sum().item() for step in (1e-2, -1e-2))
+    assert (gradient * direction).sum().item() == pytest.approx((ahead - behind) / 2e-2, rel=2e-2)
 
 
 @pytest.mark.gpu

@@ -125,3 +125,15 @@ def test_a_gpu_is_the_device_where_there_is_one(monkeypatch):
 def test_unknown_devices_are_refused(device):
     with pytest.raises(UserError, match="unknown device"):
         resolve_device(device)
+
+
+def test_a_gpu_named_by_its_number_becomes_the_current_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    current = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    assert [resolve_device(device) for device in ("cuda:1", "cuda", "cuda:0")] == ["cuda:1", "cuda", "cuda:0"]
+    assert current == ["cuda:1", "cuda:0"]
+    for device in ("cuda:2", "cuda:x", "cuda:"):
+        with pytest.raises(UserError, match="torch sees 2, so use cuda:0 to cuda:1"):
+            resolve_device(device)

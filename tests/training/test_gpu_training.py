@@ -1,14 +1,16 @@
 """Training and prediction on a GPU against the CPU, and its ways to get there against each other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from small import class_graph, initial_network, make_trainer, quick, same_weights, weights_of
 
-from nagphormer import NodeClassifier, hop_tokens
+from nagphormer import NodeClassifier, from_scipy, hop_tokens
 from nagphormer.model import kernels
 from nagphormer.tokens import memory
-from nagphormer.training import batches
+from nagphormer.training import batches, loop
 from nagphormer.training.batches import StoredTokens
 from nagphormer.training.loop import Trainer
 from nagphormer.training.source import token_source
@@ -19,13 +21,14 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 GRAPH = class_graph(sparse=True)
+WIDE = {"hidden_dim": 64, "num_heads": 2}  # heads that the kernel for attention can take
 NOISE = {"dropout": 0.3, "attention_dropout": 0.2, "feature_dropout": 0.2}
 
 
-def trainer_on(device, config, source=None):
-    source = source or token_source(GRAPH, config, device)
-    task = Task(GRAPH, Classes.of(GRAPH), device, config.class_weights)
-    return Trainer(initial_network(GRAPH, config), source, task, dict(GRAPH.splits), config)
+def trainer_on(device, config, source=None, graph=GRAPH):
+    source = source or token_source(graph, config, device)
+    task = Task(graph, Classes.of(graph), device, config.class_weights)
+    return Trainer(initial_network(graph, config), source, task, dict(graph.splits), config)
 
 
 def losses(trainer):
@@ -37,13 +40,13 @@ def losses(trainer):
 def either(request, monkeypatch):
     """With and without the kernels for large work."""
     monkeypatch.setattr(kernels, "REPAID", 0 if request.param else np.inf)
-    monkeypatch.setattr(kernels, "_compiled", False)
+    monkeypatch.setattr(kernels, "_compiled", set())
 
 
 @pytest.mark.parametrize("way", ["never", "always"])
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])
 def test_captured_steps_give_the_losses_of_plain_ones(way, clip_norm, either, monkeypatch):
-    config = quick(project_first=way, epochs=6, batch_size=32, clip_norm=clip_norm, device="cuda")  # 90 = 32 + 32 + 26
+    config = quick(**WIDE, project_first=way, epochs=6, clip_norm=clip_norm, device="cuda")  # 90 nodes = 32 + 32 + 26
     captured = trainer_on("cuda", config)
     found = losses(captured)
     assert sorted(captured._captured) == [26, 32]
@@ -54,20 +57,52 @@ def test_captured_steps_give_the_losses_of_plain_ones(way, clip_norm, either, mo
     assert not plain._captured
 
 
-def test_captured_dropout_is_drawn_from_the_seed_and_differs_between_updates(either):
-    config = quick(**NOISE, epochs=5, batch_size=30, device="cuda")
+def test_captured_dropout_is_drawn_from_the_seed(either):
+    config = quick(**WIDE, **NOISE, epochs=5, batch_size=30, device="cuda")
     one, other = trainer_on("cuda", config), trainer_on("cuda", config)
     assert losses(one) == losses(other)
     assert same_weights(weights_of(one.model), weights_of(other.model))
-    still = quick(**NOISE, epochs=5, batch_size=30, lr=1e-12, final_lr=0.0, weight_decay=0.0, device="cuda")
-    assert len(set(losses(trainer_on("cuda", still)))) == 5
 
 
+@pytest.mark.parametrize("noise", NOISE)
+def test_captured_dropout_differs_between_updates(noise, either):
+    config = quick(**WIDE, **{noise: 0.3}, device="cuda")
+    trainer = trainer_on("cuda", config)
+    trainer.model.train()
+    nodes = torch.from_numpy(GRAPH.splits["train"]).cuda()
+    trainer._optimizer.step = lambda: None  # the same weights every time
+    with kernels.worthwhile(1, loop.kernel_shape(config, trainer.source)):
+        found = [float(trainer._step(nodes, iter([nodes]))) for _ in range(6)]
+    assert trainer._captured[len(nodes)] is not None
+    assert len(set(found)) == 6
+
+
+@pytest.mark.parametrize("labels", ["one", "several"])
+def test_class_weights_and_several_labels_are_captured_too(labels, either, monkeypatch):
+    graph = GRAPH
+    if labels == "several":
+        graph = from_scipy(GRAPH.adjacency(), GRAPH.features, np.eye(3, dtype=int)[GRAPH.labels], GRAPH.splits)
+    config = quick(**WIDE, class_weights="balanced", epochs=5, device="cuda")
+    found = losses(trainer_on("cuda", config, graph=graph))
+    monkeypatch.setattr(Trainer, "_replay", lambda self, nodes, rows: self._learn(len(nodes), [(nodes, rows)]))
+    assert found == pytest.approx(losses(trainer_on("cuda", config, graph=graph)), rel=1e-5)
+
+
+def test_a_batch_too_large_for_one_pass_is_taken_in_pieces(either, monkeypatch):
+    config = quick(**WIDE, epochs=3, batch_size=90, device="cuda")
+    whole = losses(trainer_on("cuda", config))
+    monkeypatch.setattr(loop, "rows_at_once", lambda *_: 32)
+    pieces = trainer_on("cuda", config)
+    assert losses(pieces) == pytest.approx(whole, rel=1e-4)
+    assert not pieces._captured
+
+
+@pytest.mark.parametrize(("precision", "accepted"), [("fp32", 2e-3), ("bf16", 3e-2)])
 @pytest.mark.parametrize("way", ["never", "always"])
-def test_training_follows_the_cpu(way, either):
-    config = quick(project_first=way, epochs=5, batch_size=32)
+def test_training_follows_the_cpu(way, precision, accepted, either):
+    config = quick(**WIDE, project_first=way, epochs=5)
     on_cpu = losses(make_trainer(GRAPH, config))
-    assert losses(trainer_on("cuda", config)) == pytest.approx(on_cpu, rel=2e-3)
+    assert losses(trainer_on("cuda", replace(config, precision=precision))) == pytest.approx(on_cpu, rel=accepted)
 
 
 def test_streamed_tokens_are_the_resident_ones(either, monkeypatch, tmp_path):
@@ -106,7 +141,7 @@ def test_tokens_made_on_the_gpu_stay_there():
 
 
 def test_predictions_are_those_of_the_cpu(either):
-    fitted = NodeClassifier(hops=2, hidden_dim=32, epochs=8, precision="fp32", device="cuda").fit(GRAPH)
+    fitted = NodeClassifier(hops=2, **WIDE, epochs=8, precision="fp32", device="cuda").fit(GRAPH)
     on_gpu = fitted.predict_proba(GRAPH)
     attention, embedded = fitted.hop_attention(GRAPH), fitted.embed(GRAPH)
     on_cpu = fitted.set_params(device="cpu")
@@ -114,6 +149,29 @@ def test_predictions_are_those_of_the_cpu(either):
     np.testing.assert_allclose(on_gpu, on_cpu.predict_proba(GRAPH), atol=2e-4)
     np.testing.assert_allclose(attention, on_cpu.hop_attention(GRAPH), atol=2e-4)
     np.testing.assert_allclose(embedded, on_cpu.embed(GRAPH), atol=2e-3)
+
+
+def test_no_nodes_have_no_predictions(either):
+    fitted = NodeClassifier(hops=2, **WIDE, epochs=2, device="cuda").fit(GRAPH)
+    assert fitted.predict(GRAPH, nodes=[]).shape == (0,)
+    assert fitted.predict_proba(GRAPH, nodes=[]).shape == (0, 3)
+
+
+def test_tokens_on_the_gpu_serve_the_cpu_too():
+    store = hop_tokens(GRAPH, 2, device="cuda")
+    source = StoredTokens(store, "cpu")
+    np.testing.assert_array_equal(source.gather(torch.arange(150)), np.asarray(store))
+    assert NodeClassifier(hops=2, encoding_dim=0, **WIDE, epochs=2, device="cpu").fit(GRAPH, tokens=store).best_epoch_
+    with pytest.raises(IndexError):
+        store[[150]]
+    np.testing.assert_array_equal(store[::-1], np.asarray(store)[::-1])
+
+
+def test_a_store_of_many_pieces_is_uploaded_whole(monkeypatch):
+    block = np.random.default_rng(0).integers(0, 1000, (1001, 3, 5)).astype(np.uint16)
+    monkeypatch.setattr(batches, "UPLOAD_BYTES", 7 * 30)
+    uploaded = batches._upload(block, torch.float16, "cuda")
+    np.testing.assert_array_equal(uploaded.cpu().view(torch.uint16).numpy(), block)
 
 
 def test_a_run_goes_on_where_it_stopped(either, tmp_path):

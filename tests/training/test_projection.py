@@ -21,7 +21,7 @@ def projected(graph, **settings):
 
 
 def stored(graph, hops=2, **settings):
-    return StoredTokens(hop_tokens(graph, hops, dtype="float32", **settings), "cpu")
+    return StoredTokens(hop_tokens(graph, hops, dtype="float32", device="cpu", **settings), "cpu")
 
 
 def embedding_of(source, dim=16, feature_dropout=0.0):

@@ -112,7 +112,7 @@ def test_projecting_first_learns_what_stored_tokens_learn():
 
 def test_a_store_is_trained_on_and_must_have_the_settings_asked_for():
     graph = sparse_graph()
-    store = hop_tokens(graph, 4, encoding_dim=2, feature_scaling="row")
+    store = hop_tokens(graph, 4, encoding_dim=2, feature_scaling="row", device="cpu")
     settings = {"hops": 4, "encoding_dim": 2, "feature_scaling": "row", "project_first": "auto"}
     result, source = train_model(graph, quick(**settings), store)
     assert source._host is store.blocks

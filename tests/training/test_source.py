@@ -81,7 +81,7 @@ def test_tokens_are_kept_in_a_folder_and_used_again(tmp_path, monkeypatch):
 
 
 def test_a_store_that_is_given_is_used():
-    store = hop_tokens(sparse_graph(), 2, dtype="bfloat16")
+    store = hop_tokens(sparse_graph(), 2, dtype="bfloat16", device="cpu")
     assert token_source(sparse_graph(), quick(), "cpu", store)._host is store.blocks
 
 

@@ -23,7 +23,7 @@ from nagphormer.progress import stage
 from nagphormer.tokens.propagate import resolve_device
 from nagphormer.tokens.store import MANIFEST, TokenStore
 from nagphormer.training.batches import TokenSource, rows_at_once
-from nagphormer.training.loop import autocast, memory_explained
+from nagphormer.training.loop import autocast, kernel_shape, memory_explained
 from nagphormer.training.metrics import METRICS, check_metric, decide
 from nagphormer.training.run import Trained
 from nagphormer.training.source import token_source, tokens_folder
@@ -294,6 +294,7 @@ def _blocks(trained: Trained, source: TokenSource, nodes: np.ndarray, output: Ou
     """What `output` makes of the encoded tokens, (B, K+1, D), of each block of nodes."""
     model, config = trained.model.to(source.device).eval(), trained.config
     work = len(nodes) * (config.hops + 1) * config.hidden_dim * max(config.num_layers, 1) / 3  # forward only
+    shape = kernel_shape(config, source)
     wanted = torch.from_numpy(np.array(nodes, np.int64))
     blocks = wanted.split(rows_at_once(source, config.hidden_dim)) if len(wanted) else ()
     with (
@@ -305,7 +306,7 @@ def _blocks(trained: Trained, source: TokenSource, nodes: np.ndarray, output: Ou
         for number in range(len(blocks) + 1):
             if number < len(blocks):
                 # the modes are entered for each block, since the caller runs between them
-                with torch.no_grad(), autocast(source.device, config.precision), kernels.worthwhile(work):
+                with torch.no_grad(), autocast(source.device, config.precision), kernels.worthwhile(work, shape):
                     running.append(_on_its_way(output(model.encode(next(hidden)))))
             if number > 0:  # on a GPU the next block runs while this one is used
                 result, arrived = running.popleft()
@@ -321,6 +322,4 @@ def _on_its_way(result: torch.Tensor) -> tuple[torch.Tensor, Any]:
         return result, None
     pinned = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
     pinned.copy_(result, non_blocking=True)
-    event = torch.cuda.Event()
-    event.record()
-    return pinned, event
+    return pinned, torch.cuda.current_stream(result.device).record_event()

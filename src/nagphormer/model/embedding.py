@@ -27,8 +27,5 @@ class Embedding(nn.Linear):
         return self.weight * (kept / (1 - self.feature_dropout))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(B, K+1, F) -> (B, K+1, D); further columns of the tokens must be zero."""
-        weight = self.drawn_weight()
-        if tokens.shape[-1] > self.in_features:
-            weight = functional.pad(weight, (0, tokens.shape[-1] - self.in_features))
-        return functional.linear(tokens, weight, self.bias)
+        """(B, K+1, F) -> (B, K+1, D)."""
+        return functional.linear(tokens, self.drawn_weight(), self.bias)

@@ -32,7 +32,7 @@ class SelfAttention(nn.Module):
         """(B, T, D) -> (B, T, D)."""
         batch, tokens, dim = hidden.shape
         parts = self.project(hidden).view(batch, tokens, 3, self.num_heads, dim // self.num_heads)
-        if kernels.usable(parts) and kernels.attends(tokens, parts.shape[-1]):
+        if kernels.attends(parts):
             return self.out(kernels.attend(parts, self.dropout.active_rate))
         query, key, value = parts.permute(2, 0, 3, 1, 4)  # each (B, H, T, d)
         scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)  # (B, H, T, T)

@@ -6,11 +6,12 @@ in the sense of its plain counterpart in `encoder.py` and `batches.py`, with sum
 Shapes: B nodes in a batch, T = K+1 tokens, D model width, H heads, d = D/H, M = B·T rows, F token width
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 try:
     import triton
@@ -19,7 +20,9 @@ except ImportError:  # builds of torch without Triton
     triton = None
 
 LONGEST = 32
-"""Tokens up to which a node's attention fits into the registers of one warp."""
+"""Tokens up to which a node's attention is computed by one program."""
+TILE_BYTES = 1 << 14
+"""Bytes of a head's queries, keys or values of a node; several such tiles must fit a small card's shared memory."""
 
 REPAID = 2e10
 """Hidden values, B·T·D of all layers and batches of a training, after which compiling has been paid back."""
@@ -282,15 +285,21 @@ if triton is not None:
 
 
 _worthwhile = False
-_compiled = False
+_compiled: set[Hashable] = set()
 
 
 @contextmanager
-def worthwhile(values: float) -> Iterator[None]:
-    """Use the kernels while the block runs, if so many hidden values repay compiling them, or that is done already."""
-    global _worthwhile, _compiled
-    _compiled = _compiled or (triton is not None and values >= REPAID)
-    before, _worthwhile = _worthwhile, _compiled
+def worthwhile(values: float, shape: Hashable) -> Iterator[None]:
+    """Use the kernels while the block runs, if so many hidden values repay compiling them, or that is done already.
+
+    Args:
+        values: B·T·D of all layers and batches.
+        shape: what they are compiled for; another shape is compiled anew.
+    """
+    global _worthwhile
+    if triton is not None and values >= REPAID:
+        _compiled.add(shape)
+    before, _worthwhile = _worthwhile, shape in _compiled
     try:
         yield
     finally:
@@ -333,9 +342,11 @@ def take(store: torch.Tensor, nodes: torch.Tensor, scales: torch.Tensor, out: to
         )
 
 
-def attends(tokens: int, head_dim: int) -> bool:
-    """Whether `attend` can be used for so many tokens and columns of a head."""
-    return tokens <= LONGEST and head_dim in (16, 32, 64, 128, 256, 512) and tokens * head_dim <= LONGEST * 256
+def attends(qkv: torch.Tensor) -> bool:
+    """Whether `attend` can be used for queries, keys and values, (B, T, 3, H, d)."""
+    _, length, _, _, dim = qkv.shape
+    tile = max(16, 1 << (length - 1).bit_length()) * dim * qkv.element_size()
+    return usable(qkv) and length <= LONGEST and dim in (16, 32, 64, 128, 256, 512) and tile <= TILE_BYTES
 
 
 def reads_out(tokens: torch.Tensor) -> bool:
@@ -361,6 +372,7 @@ class _Attend(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         (qkv,) = ctx.saved_tensors
         out = torch.empty_like(qkv)
@@ -443,6 +455,7 @@ class _AddNorm(torch.autograd.Function):
         return total, normed
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, of_total: torch.Tensor | None, of_normed: torch.Tensor | None) -> Any:
         total, weight, mean, scale = ctx.saved_tensors
         dim, num_rows = total.shape[-1], len(mean)
@@ -492,6 +505,7 @@ class _ReadOut(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         tokens, score = ctx.saved_tensors
         nodes, length, dim = tokens.shape

@@ -58,11 +58,11 @@ if triton is not None:
         """Write factor · (LOOP · y + total), or stretch times that plus shift · y - before."""
         place = row * width + column
         inside = column < width
-        own = tl.load(y + place, mask=inside, other=0).to(tl.float32)
         if LOOP:
-            total += own
+            total += tl.load(y + place, mask=inside, other=0).to(tl.float32)
         total *= tl.load(factor + row)
         if RECUR:
+            own = tl.load(y + place, mask=inside, other=0).to(tl.float32)
             total = stretch * total + shift * own - tl.load(before + place, mask=inside, other=0).to(tl.float32)
         tl.store(out + place, total.to(out.dtype.element_ty), mask=inside)
 

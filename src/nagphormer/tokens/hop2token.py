@@ -27,6 +27,7 @@ from nagphormer.tokens.columns import Columns, check_scaling, column_exponents, 
 from nagphormer.tokens.cpu import HopSlice
 from nagphormer.tokens.memory import (
     GPU_PIECE_BYTES,
+    NARROWEST,
     PIECE_BYTES,
     SlicePlan,
     adjacency_bytes,
@@ -127,13 +128,17 @@ def _compute(
     hops, encoding_dim, dtype = wanted["hops"], wanted["encoding_dim"], wanted["dtype"]
     width = max(graph.num_features, 1) + encoding_dim
     num_bytes = graph.num_nodes * (hops + 1) * width * np.dtype(DTYPES[dtype]).itemsize
+    search_device = "cpu"
     if encoding_dim:
-        from nagphormer.tokens.laplacian import search_bytes, solve  # brings torch: before memory is measured
+        # brings torch: before memory is measured
+        from nagphormer.tokens.laplacian import device_for_search, search_bytes, solve
+
+        search_device = device_for_search(graph, encoding_dim, device)
     usable = usable_memory(memory) - node_bytes(graph.num_nodes, encoding_dim)
-    if encoding_dim and device == "cpu":
+    if encoding_dim and search_device == "cpu":
         needed = search_bytes(graph.num_nodes, encoding_dim)
         _check_fits(f"the search for {encoding_dim} eigenvectors", needed, usable, "lower encoding_dim")
-    stays = out is None and device != "cpu" and num_bytes <= gpu_memory(device) // 2
+    stays = out is None and device != "cpu" and _can_stay(graph, hops, dtype, num_bytes, device)
     if out is None and not stays:
         _check_fits("holding the tokens", num_bytes, usable, "write to disk: hop_tokens(…, out=FOLDER)")
     blocks = block_columns(graph.num_nodes, width, dtype)
@@ -141,7 +146,7 @@ def _compute(
     job = Job(graph, hops, dtype, device, blocks, usable, out is not None, num_bytes if stays else 0)
     scratch_bytes = job.scratch_bytes()
     with new_folder(out, num_bytes + scratch_bytes) if out is not None else nullcontext() as folder:
-        found = solve(graph, encoding_dim, device=device) if encoding_dim else None
+        found = solve(graph, encoding_dim, device=search_device) if encoding_dim else None
         columns = Columns(graph, found.vectors if found else None, wanted["feature_scaling"])
         manifest: dict[str, Any] = {
             "kind": "tokens",
@@ -171,6 +176,13 @@ def _compute(
         write_json(folder / MANIFEST, manifest)
     assert out is not None
     return TokenStore.open(out)
+
+
+def _can_stay(graph: Graph, hops: int, dtype: str, num_bytes: int, device: str) -> bool:
+    """Whether tokens may stay on a GPU: they take half of it at most, and leave room to make them."""
+    room = gpu_memory(device)
+    slice_bytes = NARROWEST * column_bytes(graph.num_nodes, hops, np.dtype(DTYPES[dtype]).itemsize)
+    return max(2 * num_bytes, num_bytes + adjacency_bytes(graph) + slice_bytes + 8 * GPU_PIECE_BYTES) <= room
 
 
 def _check_cluster(graph: Graph, out: str | os.PathLike[str] | None, device: str | None) -> None:

@@ -105,7 +105,7 @@ def solve(
     """Like `laplacian_encoding`, with eigenvalues and residuals."""
     if dim < 1:
         raise UserError(f"the encoding needs at least 1 dimension, not {dim}")
-    device = _room_for_search(graph, dim, resolve_device(device))
+    device = device_for_search(graph, dim, resolve_device(device))
     tol = 1e-3 if tol is None else tol
     if not tol > 0:
         raise UserError(f"tol must be positive, not {tol}")
@@ -147,7 +147,7 @@ def search_bytes(num_nodes: int, dim: int) -> int:
     return num_nodes * (3 * 4 * round_up(dim + SPARE, LANES) + 4 * dim + 40)
 
 
-def _room_for_search(graph: Graph, dim: int, device: str) -> str:
+def device_for_search(graph: Graph, dim: int, device: str) -> str:
     """The device itself, or the CPU where a GPU has too little memory."""
     if device == "cpu":
         return device

@@ -86,13 +86,13 @@ def limit_gpu_memory(memory: str | int | None, device: str | None = None) -> Non
 
 
 def gpu_memory(device: str) -> int:
-    """Bytes of GPU memory we may still take: most of what is free, or of what the limit leaves."""
+    """Bytes of GPU memory we may still take: most of what is free, or of what the limit leaves; to be asked rarely."""
     import torch
 
-    held = torch.cuda.memory_allocated(device)
-    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - held
+    torch.cuda.empty_cache()  # what is still reserved then is used, or belongs to a captured step
+    free = torch.cuda.mem_get_info(device)[0]
     if _gpu_limit is not None:
-        free = min(free, _gpu_limit - held)
+        free = min(free, _gpu_limit - torch.cuda.memory_reserved(device))
     return max(0, int(free * 0.85))
 
 

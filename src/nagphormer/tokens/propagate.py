@@ -71,7 +71,10 @@ class NeighborSum:
 
 
 def resolve_device(device: str | None) -> str:
-    """The device to work on: the one named, else a GPU where there is one."""
+    """The device to work on: the one named, else a GPU where there is one.
+
+    A GPU that is named by its number becomes torch's current one: streams and events belong to that.
+    """
     if device == "cpu":
         return device
     import torch
@@ -82,4 +85,9 @@ def resolve_device(device: str | None) -> str:
         raise UserError(f"unknown device {device!r}: use cpu, cuda or cuda:0")
     if not torch.cuda.is_available():
         raise UserError(f"device {device!r} was asked for, but torch sees no GPU: use device='cpu'")
+    if ":" in device:
+        number, count = device.split(":")[1], torch.cuda.device_count()
+        if not number.isdigit() or int(number) >= count:
+            raise UserError(f"there is no device {device!r}: torch sees {count}, so use cuda:0 to cuda:{count - 1}")
+        torch.cuda.set_device(device)
     return device

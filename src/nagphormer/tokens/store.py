@@ -73,7 +73,17 @@ class TokenStore:
         """A float32 copy of some rows of a block."""
         if not self.on_gpu:
             return _decode(block[index], self.dtype)
-        return block[index if isinstance(index, slice) else np.asarray(index)].float().cpu().numpy()
+        rows = np.ascontiguousarray(np.arange(len(self))[index])  # NumPy's rules, and its errors
+        return block[rows].float().cpu().numpy()
+
+    def host_blocks(self) -> list[np.ndarray]:
+        """The blocks as NumPy arrays or memory maps: copies of those that are on a GPU."""
+        if not self.on_gpu:
+            return self.blocks
+        import torch
+
+        bits: Any = {torch.float16: torch.uint16, torch.bfloat16: torch.int16, torch.float32: torch.float32}
+        return [block.cpu().view(bits[block.dtype]).numpy() for block in self.blocks]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from nagphormer.files import format_size
 from nagphormer.model import kernels
@@ -23,9 +24,13 @@ CACHED_VALUES = 3 << 20
 MOST_ROWS = 1 << 14
 """Nodes that one pass through the network takes on a GPU, where memory allows."""
 VALUE_BYTES = 48
-"""Bytes that a pass on a GPU holds for each hidden value while gradients are wanted."""
+"""Bytes that a pass on a GPU holds for each hidden value of a layer while gradients are wanted."""
 AHEAD = 4
 """Batches on their way to a GPU while one is used."""
+UPLOAD_BYTES = 64 << 20
+"""Bytes of tokens that go to a GPU at a time."""
+INPUT_BYTES = 4 * (AHEAD + 1) + 8
+"""Bytes that it holds for each value of the tokens: those on their way, and some in float32."""
 
 _KINDS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -68,12 +73,14 @@ class StoredTokens:
         self._columns = np.cumsum([0, *(block.shape[2] for block in store.blocks)])
         self._host: list[np.ndarray] = []
         self._resident: list[torch.Tensor] = []
-        if store.on_gpu:
+        self._stream: torch.cuda.Stream | None = None
+        if store.on_gpu and device != "cpu" and store.blocks[0].device == torch.empty(0, device=device).device:
+            note(f"tokens are held on the GPU: {format_size(sum(block.nbytes for block in store.blocks))}")
             self._resident = store.blocks
         elif device != "cpu" and _fits(store, device):
-            self._resident = [_upload(block, self._kind, device) for block in store.blocks]
+            self._resident = [_upload(block, self._kind, device) for block in store.host_blocks()]
         else:
-            self._host = store.blocks
+            self._host = store.host_blocks()
 
     def fetch(self, batches: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
         """Node positions, where the tokens are on the device or it is the CPU; else tokens as stored, (B, K+1, F)."""
@@ -84,7 +91,12 @@ class StoredTokens:
     def embed(self, embedding: Embedding, fetched: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
         """Embedded tokens of each batch, (B, K+1, D)."""
         for rows in fetched:
-            yield embedding(self.gather(rows) if rows.ndim == 1 else self._decode(rows))
+            tokens = self.gather(rows) if rows.ndim == 1 else self._decode(rows)
+            more = tokens.shape[-1] - self.width
+            if more == 0:
+                yield embedding(tokens)
+            else:
+                yield functional.linear(tokens, functional.pad(embedding.drawn_weight(), (0, more)), embedding.bias)
 
     def gather(self, nodes: torch.Tensor) -> torch.Tensor:
         """Tokens of some nodes, (B, K+1, F) float32.
@@ -115,7 +127,7 @@ class StoredTokens:
 
     def _read_ahead(self, batches: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
         """Stored tokens of each batch on the GPU; others are read and copied while one is used."""
-        stream = torch.cuda.Stream(self.device)
+        stream = self._stream = self._stream or torch.cuda.Stream(self.device)
         coming: deque[Future[tuple[torch.Tensor, torch.cuda.Event]]] = deque()
         with ThreadPoolExecutor(AHEAD) as threads:
             for nodes in batches:
@@ -158,21 +170,24 @@ def _fits(store: TokenStore, device: str) -> bool:
 def _upload(block: np.ndarray, kind: torch.dtype, device: str) -> torch.Tensor:
     """A copy of a stored block on the GPU, piece by piece through pinned memory."""
     target = torch.empty(block.shape, dtype=kind, device=device)
-    rows = max(1, min(len(block), (64 << 20) // block[:1].nbytes))
+    rows = max(1, min(len(block), UPLOAD_BYTES // block[:1].nbytes))
     rooms = [torch.empty(rows, *block.shape[1:], dtype=kind, pin_memory=True) for _ in range(2)]
-    sent = [torch.cuda.Event() for _ in rooms]
+    stream = torch.cuda.current_stream(device)
+    sent = [stream.record_event() for _ in rooms]
     for number, start in enumerate(range(0, len(block), rows)):
-        piece, room, event = block[start : start + rows], rooms[number % 2], sent[number % 2]
-        event.synchronize()
+        piece, room = block[start : start + rows], rooms[number % 2]
+        sent[number % 2].synchronize()
         np.copyto(room.view(_BITS[kind]).numpy()[: len(piece)], piece)
         target[start : start + len(piece)].copy_(room[: len(piece)], non_blocking=True)
-        event.record()
+        sent[number % 2] = stream.record_event()
     return target
 
 
-def rows_at_once(source: TokenSource, hidden_dim: int) -> int:
+def rows_at_once(source: TokenSource, hidden_dim: int, num_layers: int = 1) -> int:
     """Nodes to send through the network together: as many as a CPU's cache holds, many on a GPU."""
-    values = (source.hops + 1) * hidden_dim
-    if source.device != "cpu":
-        return max(16, min(MOST_ROWS, gpu_memory(source.device) // 2 // (VALUE_BYTES * values)))
-    return max(16, CACHED_VALUES // values)
+    if source.device == "cpu":
+        return max(16, CACHED_VALUES // ((source.hops + 1) * hidden_dim))
+    token = VALUE_BYTES * hidden_dim * max(num_layers, 1)
+    if not source.projects_first:
+        token += INPUT_BYTES * source.width
+    return max(16, min(MOST_ROWS, gpu_memory(source.device) // 2 // ((source.hops + 1) * token)))

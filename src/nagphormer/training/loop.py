@@ -82,7 +82,10 @@ class Trainer:
         self._optimizer = AdamW(model.parameters(), config.weight_decay)
         # a CPU is fastest with pieces whose values stay in its cache; propagating is done once for all of a batch
         embedding: Any = model.embed
-        self._rows = source.num_nodes if source.projects_first else rows_at_once(source, embedding.out_features)
+        self._rows_to_judge = rows_at_once(source, embedding.out_features)
+        self._rows = source.num_nodes
+        if not source.projects_first:
+            self._rows = rows_at_once(source, embedding.out_features, config.num_layers)
         self._captured: dict[int, _CapturedStep | None] = {}
 
     def run(self) -> Outcome:
@@ -91,7 +94,7 @@ class Trainer:
         first = 1 + self._resume()
         with (
             _own_randomness(self.source.device),
-            kernels.worthwhile(self._work()),
+            kernels.worthwhile(self._work(), kernel_shape(config, self.source)),
             epochs_shown(config.epochs, first) as show,
         ):
             for epoch in range(first, config.epochs + 1):
@@ -101,8 +104,8 @@ class Trainer:
                 diverged = self._train_epoch(epoch)
                 if diverged:
                     break
-                nodes = self.val_nodes
-                loss, metric = evaluate(self.model, self.source, self.task, nodes, config.precision, self.ranks)
+                judged = (self.model, self.source, self.task, self.val_nodes)
+                loss, metric = evaluate(*judged, config.precision, self.ranks, self._rows_to_judge)
                 if not np.isfinite(loss):
                     diverged = f"the validation loss became {loss} after epoch {epoch}"
                     break
@@ -187,7 +190,8 @@ class Trainer:
         size = len(nodes)
         if size not in self._captured:
             self._captured[size] = None
-            return self._learn(size, [(nodes, rows)])
+            own = nodes.clone()  # aligned as the captured step's will be: nothing is left to compile while capturing
+            return self._learn(size, [(own, own if rows.ndim == 1 else rows)])
         step = self._captured[size]
         if step is None:
             step = self._captured[size] = _CapturedStep(self._learn, nodes, rows)
@@ -256,7 +260,12 @@ class _CapturedStep:
         self._nodes = nodes.clone()
         self._rows = self._nodes if rows.ndim == 1 else rows.clone()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # batches are read ahead by threads
+        stream = torch.cuda.Stream(nodes.device)
+        # batches are read ahead by other threads, which may allocate meanwhile
+        with (
+            torch.cuda.device(nodes.device),
+            torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"),
+        ):
             self._loss = learn(len(nodes), [(self._nodes, self._rows)])
 
     def __call__(self, nodes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -268,14 +277,25 @@ class _CapturedStep:
         return self._loss
 
 
+def kernel_shape(config: TrainConfig, source: TokenSource) -> tuple[Any, ...]:
+    """What the kernels for large work are compiled for."""
+    return source.device, config.hidden_dim, config.num_heads, source.hops, config.precision
+
+
 def evaluate(
-    model: Any, source: TokenSource, task: Task, nodes: np.ndarray, precision: str, ranks: Ranks = ALONE
+    model: Any,
+    source: TokenSource,
+    task: Task,
+    nodes: np.ndarray,
+    precision: str,
+    ranks: Ranks = ALONE,
+    rows: int | None = None,
 ) -> tuple[float, float]:
-    """Mean loss and metric of a model on some nodes, of which every rank takes its part."""
+    """Mean loss and metric of a model on some nodes, of which every rank takes its part, `rows` of them at once."""
     model.eval()
     total = torch.zeros(3, dtype=torch.float64, device=source.device)
     share = ranks.share(torch.from_numpy(np.array(nodes)))
-    batches = share.split(rows_at_once(source, model.embed.out_features)) if len(share) else ()
+    batches = share.split(rows or rows_at_once(source, model.embed.out_features)) if len(share) else ()
     with torch.no_grad(), autocast(source.device, precision):
         embedded = source.embed(model.embed, source.fetch(batches))
         for batch, hidden in zip(to_device(batches, source.device), embedded, strict=True):

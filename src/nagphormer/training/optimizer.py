@@ -22,7 +22,7 @@ class AdamW:
         self._rate = torch.zeros((), device=device, dtype=torch.float64 if device.type == "cpu" else torch.float32)
         zero = torch.zeros((), device=device)
         self.state = [
-            {"step": zero.clone(), "mean": torch.zeros_like(weight), "square": torch.zeros_like(weight)}
+            {"step": zero.clone(), "exp_avg": torch.zeros_like(weight), "exp_avg_sq": torch.zeros_like(weight)}
             for weight in self.weights
         ]
 
@@ -45,8 +45,8 @@ class AdamW:
         torch._fused_adamw_(
             [self.weights[number] for number in used],
             gradients,
-            [self.state[number]["mean"] for number in used],
-            [self.state[number]["square"] for number in used],
+            [self.state[number]["exp_avg"] for number in used],
+            [self.state[number]["exp_avg_sq"] for number in used],
             [],
             steps,
             lr=self._rate,

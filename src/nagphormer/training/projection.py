@@ -41,7 +41,7 @@ class ProjectedTokens:
         self._scale = torch.from_numpy((1 / std).astype(np.float32)).to(device)  # (F,)
         self._shift = torch.from_numpy((mean / std).astype(np.float32)).to(device)  # (F,)
         self._encoding = None if encoding is None else torch.from_numpy(np.array(encoding)).to(device)  # (N, s)
-        self._rooms: dict[str, torch.Tensor] = {}
+        self._rooms: dict[tuple[str | int, ...], torch.Tensor] = {}
 
     def fetch(self, batches: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
         """Node positions of each batch, on the device."""
@@ -111,9 +111,9 @@ class ProjectedTokens:
 
     def _room(self, name: str, *shape: int) -> torch.Tensor:
         """Memory that is used again in the next step; fresh pages cost more than the sums."""
-        if name not in self._rooms or self._rooms[name].shape != shape:
-            self._rooms[name] = torch.zeros(shape, device=self.device)
-        return self._rooms[name]
+        if (name, *shape) not in self._rooms:  # those of other widths stay: a captured step may write to them
+            self._rooms[name, *shape] = torch.zeros(shape, device=self.device)
+        return self._rooms[name, *shape]
 
 
 class _Embed(torch.autograd.Function):

@@ -110,7 +110,7 @@ class Task:
         target = self.labels[nodes]
         if not self.multi_label:
             right = (logits.argmax(dim=1) == target).sum()
-            return torch.stack([right, right.new_tensor(2 * len(nodes))])
+            return torch.stack([right, torch.full_like(right, 2 * len(nodes))])
         decided = logits > 0
         return torch.stack([(decided & target.bool()).sum(), decided.sum() + target.bool().sum()])
 
