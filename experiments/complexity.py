@@ -1,6 +1,7 @@
 """The paper's claim on cost, measured: time is linear in the nodes, and memory follows the batch, not the graph.
 
-Graphs are synthetic, ten edges a node and 64 features; the network has width 128 and one layer.
+Graphs are synthetic, ten edges a node and 64 features; the network has width 128 and one layer. Tokens are held in
+memory, (K+1)·64 half-precision numbers a node: that, the features and the edges are what grows with N.
 
 Shapes: N nodes, K hops, B nodes in a batch
 """
