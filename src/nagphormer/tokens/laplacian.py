@@ -210,15 +210,10 @@ class _Search:
     def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Unit vectors of L with their signs fixed, eigenvalues and residuals."""
         del self._image, self._spare
-        vectors = self._block[:, : self.wanted] * self._degrees.sqrt()  # u = D^½ v
-        square = sum(vectors[rows].double().square().sum(dim=0) for rows in self._pieces())
-        vectors /= torch.as_tensor(square).sqrt()
-        top = vectors.abs().amax(dim=0)
-        tied = vectors.abs() >= (1 - 1e-5) * top  # symmetric entries differ by rounding, which must not decide
-        vectors = torch.where(tied, torch.copysign(top, vectors), vectors)
-        place = torch.arange(len(vectors), device=vectors.device)[:, None]
-        first = torch.where(tied, place, len(vectors)).amin(dim=0, keepdim=True)
-        vectors *= torch.copysign(torch.ones_like(top), vectors.gather(0, first))
+        root = self._degrees[:, 0].sqrt()
+        vectors = torch.empty(len(self._block), self.wanted, device=self._block.device)
+        for number in range(self.wanted):  # one at a time: copies of all would be as large as the block
+            vectors[:, number] = _oriented(self._block[:, number] * root)  # u = D^½ v
         return vectors.cpu().numpy(), 1 - self.values[: self.wanted], self.residuals[: self.wanted]
 
     def _excess(self, tol: float) -> float:
@@ -301,9 +296,18 @@ class _Search:
 
     def _pieces(self) -> Iterator[slice]:
         """Row ranges small enough for float64 copies."""
-        step = 1 << (16 if self._block.device.type == "cpu" else 20)
+        step = 1 << (14 if self._block.device.type == "cpu" else 20)
         for start in range(0, len(self._block), step):
             yield slice(start, min(start + step, len(self._block)))
+
+
+def _oriented(vector: torch.Tensor) -> torch.Tensor:
+    """A vector of unit length whose entry of largest magnitude, the first of them on ties, is positive, (N,)."""
+    vector = vector / vector.double().square().sum().sqrt().float()
+    top = vector.abs().amax()
+    tied = vector.abs() >= (1 - 1e-5) * top  # symmetric entries differ by rounding, which must not decide
+    vector = torch.where(tied, torch.copysign(top, vector), vector)
+    return -vector if vector[tied.byte().argmax()] < 0 else vector  # of equal entries argmax gives the first
 
 
 def _degree(gain: float, value: float, cut: float) -> int:
