@@ -149,7 +149,7 @@ print(peak)
 
 def test_a_memory_budget_is_kept(tmp_path):
     num_nodes = 100_000
-    synthetic_graph(num_nodes, 300_000, 64, 4).save(tmp_path / "graph")
+    synthetic_graph(num_nodes, 300_000, 192, 4).save(tmp_path / "graph")
     command = [sys.executable, "-c", BUDGET_SCRIPT, tmp_path / "graph"]
     free = subprocess.run([*command, tmp_path / "free", "8GB"], check=True, capture_output=True, text=True).stdout
     tight = subprocess.run([*command, tmp_path / "tight", "430MB"], check=True, capture_output=True, text=True).stdout
