@@ -57,6 +57,7 @@ CONFIG = TrainConfig(
     dropout=0.1,
     attention_dropout=0.1,
     feature_dropout=0.0,
+    linear=False,
     feature_scaling="none",
     batch_size=2000,
     precision="bf16",

@@ -29,7 +29,14 @@ from nagphormer.training.source import token_source
 from nagphormer.training.task import Classes, Task
 
 CONFIG = TrainConfig(
-    hidden_dim=512, hops=10, encoding_dim=0, dropout=0.1, attention_dropout=0.1, feature_dropout=0.0, batch_size=2000
+    hidden_dim=512,
+    hops=10,
+    encoding_dim=0,
+    dropout=0.1,
+    attention_dropout=0.1,
+    feature_dropout=0.0,
+    linear=False,
+    batch_size=2000,
 )
 PHYSICS = replace(CONFIG, hidden_dim=128, hops=5, encoding_dim=0)
 

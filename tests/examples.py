@@ -14,6 +14,7 @@ SETTINGS = {
     "dropout": 0.1,
     "attention_dropout": 0.1,
     "feature_dropout": 0.0,
+    "linear": True,
     "hops": 2,
     "encoding_dim": 0,
     "lr": 0.01,

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -20,7 +19,7 @@ def test_importing_the_package_loads_nothing_heavy():
     assert heavy_modules_after("import nagphormer; nagphormer.__version__; dir(nagphormer)") == []
 
 
-def test_help_loads_nothing_heavy_and_is_quick():
+def test_help_loads_nothing_heavy():
     code = """
 import sys
 from nagphormer.cli import main
@@ -31,9 +30,7 @@ for command in ([], ["prepare"], ["info"], ["import"], ["demo"], ["train"], ["ev
     except SystemExit as stop:
         assert not stop.code, stop.code
 """
-    start = time.perf_counter()
     assert heavy_modules_after(code) == []
-    assert time.perf_counter() - start < 2
 
 
 def test_looking_for_heavy_modules_can_find_them():

@@ -17,6 +17,7 @@ COMMON = {
     "attention_dropout": 0.1,
     "feature_dropout": 0,
     "readout": "attention",
+    "linear": False,
     "feature_scaling": "none",
     "final_lr": 1e-4,
     "warmup_updates": 400,

@@ -129,10 +129,13 @@ class ModelConfig(NetworkConfig):
     """C, number of outputs."""
     feature_dropout: float = 0.0
     """Share of input columns hidden from each batch in training."""
+    linear_tokens: int = 0
+    """K+1 for a linear classifier of all tokens beside the network, 0 for none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_least(self, 1, "input_dim", "num_classes")
+        _check_least(self, 0, "linear_tokens")
         _check_shares(self, "feature_dropout")
 
 
@@ -150,6 +153,8 @@ class TrainConfig(NetworkConfig):
     """Standardize columns, make rows sum to one, or neither; by default dense features are standardized, sparse not."""
     feature_dropout: float | None = None
     """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
+    linear: bool = True
+    """Train a linear classifier of the tokens along, and average its scores with the network's; the paper has none."""
     lr: float = 0.0005
     """Learning rate at its peak."""
     final_lr: float = 0.0001

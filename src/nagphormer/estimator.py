@@ -53,6 +53,7 @@ class NodeClassifier:
         attention_dropout: float | None = None,
         feature_dropout: float | None = None,
         readout: Readout | None = None,
+        linear: bool | None = None,
         lr: float | None = None,
         final_lr: float | None = None,
         warmup_updates: int | None = None,

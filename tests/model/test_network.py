@@ -6,6 +6,7 @@ from scipy.stats import kstest
 from torch import nn
 
 from nagphormer import ModelConfig, NAGphormer, UserError
+from nagphormer.model.network import LINEAR_PACE
 
 READOUTS = ["attention", "self", "sum"]
 SHAPES = {
@@ -30,6 +31,7 @@ def untrained(**settings):
         "attention_dropout": 0.0,
         "feature_dropout": 0.0,
         "readout": "attention",
+        "linear_tokens": 0,
     }
     return NAGphormer(ModelConfig(**(chosen | settings)))
 
@@ -50,6 +52,46 @@ def test_scores_are_those_of_the_papers_formulas(shape, readout):
         if readout == "attention":
             _, alpha = model(tokens, return_attention=True)
             np.testing.assert_allclose(alpha, [share for _, share in expected], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("hops", [0, 4])
+def test_a_companion_is_a_linear_classifier_whose_scores_are_averaged_with_the_networks(hops):
+    tokens = some_tokens(hops=hops)
+    model = formulas.randomized(untrained(linear_tokens=hops + 1))
+    plain = untrained().double()
+    own = model.state_dict() | {"embed.weight": model.embed.weight[:12], "embed.bias": model.embed.bias[:12]}
+    plain.load_state_dict(own)
+    weight = model.embed.weight[12:].unflatten(0, (hops + 1, 4))  # one map for each hop, (K+1, C, F)
+    bias = model.embed.bias[12:].unflatten(0, (hops + 1, 4)).sum(0)
+    linear = torch.einsum("bkf,kcf->bc", tokens, weight) + bias
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens), (plain(tokens) + LINEAR_PACE * linear) / 2)
+        if hops:
+            torch.testing.assert_close(model(tokens, return_attention=True)[1], plain(tokens, return_attention=True)[1])
+        torch.testing.assert_close(model.classify(model.embed(tokens)), model(tokens))
+
+
+def test_a_companion_knows_nothing_at_first():
+    model = untrained(linear_tokens=3).double()
+    own, linear = model.scores(model.embed(some_tokens(hops=2)))
+    assert not linear.any()
+    assert own.any()
+
+
+def test_network_and_companion_learn_apart():
+    model = formulas.randomized(untrained(linear_tokens=3))
+    own, linear = model.scores(model.embed(some_tokens(hops=2)))
+    (of_own,) = torch.autograd.grad(own.square().sum(), model.embed.weight, retain_graph=True)
+    (of_linear,) = torch.autograd.grad(linear.square().sum(), model.embed.weight)
+    assert of_own[:12].any(dim=1).all()
+    assert not of_own[12:].any()
+    assert of_linear[12:].any(dim=1).all()
+    assert not of_linear[:12].any()
+
+
+def test_a_companion_made_for_other_hops_is_refused():
+    with pytest.raises(UserError, match="reads 3 tokens of a node, not 5"):
+        untrained(linear_tokens=3).double()(some_tokens(hops=4))
 
 
 def test_attention_is_one_share_for_each_hop_beyond_the_node_itself():

@@ -19,6 +19,7 @@ SETTINGS = {
     "attention_dropout": 0.0,
     "feature_dropout": 0.0,
     "readout": "attention",
+    "linear": True,
     "hops": 2,
     "encoding_dim": 0,
     "feature_scaling": "none",

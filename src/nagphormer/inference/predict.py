@@ -165,14 +165,14 @@ def _judged(trained: Trained, source: TokenSource, graph: Graph, split: str) -> 
 
 def probabilities(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
     """Probability of every class, (n, C) float32; for multi-label tasks of each label on its own."""
-    return _collect(trained, source, nodes, lambda encoded: _probability(trained, encoded))
+    return _collect(trained, source, nodes, lambda hidden: _probability(trained, hidden))
 
 
 def decisions(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
     """The class of every node, (n,), or 0 and 1 for every label, (n, C): what `decide` gives, but on the device."""
 
-    def decided(encoded: torch.Tensor) -> torch.Tensor:
-        probability = _probability(trained, encoded)
+    def decided(hidden: torch.Tensor) -> torch.Tensor:
+        probability = _probability(trained, hidden)
         return (probability > 0.5).long() if trained.classes.multi_label else probability.argmax(dim=1)
 
     return _collect(trained, source, nodes, decided)
@@ -180,12 +180,14 @@ def decisions(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.nd
 
 def embeddings(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
     """Node representations, Z_out of the paper's Eq. 12, (n, D) float32."""
-    return _collect(trained, source, nodes, lambda encoded: trained.model.readout(encoded).float())
+    model = trained.model
+    return _collect(trained, source, nodes, lambda hidden: model.readout(model.encode(hidden)).float())
 
 
 def hop_attention(trained: Trained, source: TokenSource, nodes: np.ndarray) -> np.ndarray:
     """The readout's weights of hops 1 … K, (n, K) float32."""
-    return _collect(trained, source, nodes, trained.model.hop_attention)
+    model = trained.model
+    return _collect(trained, source, nodes, lambda hidden: model.hop_attention(model.encode(hidden)))
 
 
 def write_predictions(
@@ -214,7 +216,7 @@ def write_predictions(
     writer: Any = None
     with new_file(target) as staging:
         try:
-            for block in _gathered(_blocks(trained, source, nodes, lambda encoded: _probability(trained, encoded))):
+            for block in _gathered(_blocks(trained, source, nodes, lambda hidden: _probability(trained, hidden))):
                 table = _table(trained, ids.slice(done, len(block)), block)
                 writer = writer or _writer(target, staging, table.schema)
                 writer.write_table(table)
@@ -267,8 +269,8 @@ def _table(trained: Trained, ids: Any, probability: np.ndarray) -> Any:
     return pa.table(columns)
 
 
-def _probability(trained: Trained, encoded: torch.Tensor) -> torch.Tensor:
-    logits = trained.model.head(trained.model.readout(encoded)).float()
+def _probability(trained: Trained, hidden: torch.Tensor) -> torch.Tensor:
+    logits = trained.model.classify(hidden).float()
     return logits.sigmoid() if trained.classes.multi_label else logits.softmax(dim=1)
 
 
@@ -286,17 +288,17 @@ def _collect(trained: Trained, source: TokenSource, nodes: np.ndarray, output: O
     if whole is not None:
         return whole
     with torch.no_grad():  # for the width of no rows
-        encoded = torch.zeros(0, source.hops + 1, trained.config.hidden_dim, device=source.device)
-        return output(encoded).cpu().numpy()
+        hidden = torch.zeros(0, source.hops + 1, trained.model.embed.out_features, device=source.device)
+        return output(hidden).cpu().numpy()
 
 
 def _blocks(trained: Trained, source: TokenSource, nodes: np.ndarray, output: Output) -> Iterator[np.ndarray]:
-    """What `output` makes of the encoded tokens, (B, K+1, D), of each block of nodes."""
+    """What `output` makes of the embedded tokens, (B, K+1, D), of each block of nodes."""
     model, config = trained.model.to(source.device).eval(), trained.config
     work = len(nodes) * (config.hops + 1) * config.hidden_dim * max(config.num_layers, 1) / 3  # forward only
     shape = kernel_shape(config, source)
     wanted = torch.from_numpy(np.array(nodes, np.int64))
-    blocks = wanted.split(rows_at_once(source, config.hidden_dim)) if len(wanted) else ()
+    blocks = wanted.split(rows_at_once(source, model.embed.out_features)) if len(wanted) else ()
     with (
         stage(f"predicting {len(nodes):,} nodes", total=len(blocks)) as advance,
         memory_explained("predicting", "ask for fewer nodes at a time"),
@@ -307,7 +309,7 @@ def _blocks(trained: Trained, source: TokenSource, nodes: np.ndarray, output: Ou
             if number < len(blocks):
                 # the modes are entered for each block, since the caller runs between them
                 with torch.no_grad(), autocast(source.device, config.precision), kernels.worthwhile(work, shape):
-                    running.append(_on_its_way(output(model.encode(next(hidden)))))
+                    running.append(_on_its_way(output(next(hidden))))
             if number > 0:  # on a GPU the next block runs while this one is used
                 result, arrived = running.popleft()
                 if arrived is not None:

@@ -10,14 +10,21 @@ from torch import nn
 
 from nagphormer.config import ModelConfig
 from nagphormer.errors import UserError
+from nagphormer.model.classifier import Classifier, averaged, linear_scores
 from nagphormer.model.dropout import Dropout
 from nagphormer.model.embedding import Embedding
 from nagphormer.model.encoder import EncoderLayer, add_and_norm
 from nagphormer.model.readout import AttentionReadout, SelfReadout, SumReadout
 
+LINEAR_PACE = 20.0
+"""How much faster than the network its companion learns. Adam moves all weights alike; so its scores are scaled."""
 
-class NAGphormer(nn.Module):
+
+class NAGphormer(Classifier):
     """The paper's network: shared linear embedding, pre-norm encoder, readout, MLP head.
+
+    With `linear_tokens` it has a companion, a linear classifier of all tokens of a node. Each learns by a loss of its
+    own, and their scores are averaged. The companion's weights are further rows of the embedding, zero at first.
 
     >>> model = NAGphormer(ModelConfig(input_dim=16, num_classes=3, hidden_dim=32))
     >>> logits, alpha = model(torch.randn(5, 4, 16), return_attention=True)  # 5 nodes, 3 hops
@@ -29,7 +36,8 @@ class NAGphormer(nn.Module):
         super().__init__()
         self.config = config
         dim = config.hidden_dim
-        self.embed = Embedding(config.input_dim, dim, config.feature_dropout)
+        linear_dim = config.linear_tokens * config.num_classes
+        self.embed = Embedding(config.input_dim, dim + linear_dim, config.feature_dropout)
         self.layers = nn.ModuleList(
             EncoderLayer(dim, config.num_heads, config.dropout, config.attention_dropout)
             for _ in range(config.num_layers)
@@ -44,6 +52,8 @@ class NAGphormer(nn.Module):
         half = max(dim // 2, 1)
         self.head = nn.Sequential(nn.Linear(dim, half), nn.ReLU(), nn.Linear(half, config.num_classes))
         self.apply(self._initialize)
+        with torch.no_grad():
+            self.embed.weight[dim:] = 0
 
     def forward(
         self, tokens: torch.Tensor, return_attention: bool = False
@@ -57,20 +67,30 @@ class NAGphormer(nn.Module):
         Returns:
             Scores (B, C); with `return_attention` also α (B, K).
         """
-        encoded = self.encode(self.embed(tokens))  # (B, K+1, D)
-        logits = self.head(self.readout(encoded))  # (B, C)
+        hidden = self.embed(tokens)  # (B, K+1, D), with a companion (B, K+1, D + (K+1)·C)
+        encoded = self.encode(hidden)  # (B, K+1, D)
+        logits = averaged(self._scores(hidden, encoded))  # (B, C)
         return (logits, self.hop_attention(encoded)) if return_attention else logits
 
     def encode(self, hidden: torch.Tensor) -> torch.Tensor:
         """Embedded tokens through all layers, (B, K+1, D) -> (B, K+1, D)."""
-        update = None
+        hidden, update = hidden[..., : self.config.hidden_dim].contiguous(), None
         for layer in self.layers:
             hidden, update = layer(hidden, update)
         return add_and_norm(hidden, update, self.norm, self.dropout)[1]
 
-    def classify(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Class scores from embedded tokens, (B, K+1, D) -> (B, C)."""
-        return self.head(self.readout(self.encode(hidden)))
+    def scores(self, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Class scores of the network and of its companion, if it has one, (B, K+1, D) -> (B, C)."""
+        return self._scores(hidden, self.encode(hidden))
+
+    def _scores(self, hidden: torch.Tensor, encoded: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        own = self.head(self.readout(encoded))
+        expected, given = self.config.linear_tokens, hidden.shape[1]
+        if not expected:
+            return (own,)
+        if given != expected:
+            raise UserError(f"linear_tokens={expected}: the network reads {expected} tokens of a node, not {given}")
+        return own, LINEAR_PACE * linear_scores(hidden[..., self.config.hidden_dim :], self.config.num_classes)
 
     def hop_attention(self, encoded: torch.Tensor) -> torch.Tensor:
         """The readout's weights of hops 1 … K, (B, K+1, D) -> (B, K)."""

@@ -7,6 +7,7 @@ import torch
 
 from nagphormer.config import TrainConfig
 from nagphormer.data.graph import Graph
+from nagphormer.model.classifier import Classifier
 from nagphormer.model.plain import MLP, LogisticRegression
 from nagphormer.tokens.propagate import resolve_device
 from nagphormer.training.batches import TokenSource
@@ -53,7 +54,7 @@ def _best(graph: Graph, config: TrainConfig, source: TokenSource | None, split: 
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(config.seed)
             if linear:
-                model: torch.nn.Module = LogisticRegression(source.width, classes.num_classes, source.hops)
+                model: Classifier = LogisticRegression(source.width, classes.num_classes, source.hops)
             else:
                 model = MLP(source.width, classes.num_classes)
         outcome = Trainer(model, source, task, dict(graph.splits), replace(plain, weight_decay=weight_decay)).run()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import nn
 from nagphormer.config import Precision, TrainConfig
 from nagphormer.errors import UserError
 from nagphormer.model import kernels
-from nagphormer.model.embedding import Embedding
+from nagphormer.model.classifier import Classifier
 from nagphormer.progress import epochs_shown, note
 from nagphormer.training.batches import TokenSource, rows_at_once, to_device
 from nagphormer.training.checkpoint import Checkpoints
@@ -29,16 +29,6 @@ from nagphormer.training.ranks import ALONE, Ranks
 from nagphormer.training.schedule import learning_rate
 from nagphormer.training.stopping import EarlyStopping
 from nagphormer.training.task import Task
-
-
-class Classifier(Protocol):
-    """What can be trained: an embedding of tokens, and a classifier of embedded tokens."""
-
-    embed: Embedding
-
-    def classify(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(B, K+1, D) -> (B, C)."""
-        ...
 
 
 @dataclass
@@ -59,7 +49,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Classifier,
         source: TokenSource,
         task: Task,
         splits: dict[str, np.ndarray],
@@ -68,7 +58,7 @@ class Trainer:
         checkpoints: Checkpoints | None = None,
         ranks: Ranks = ALONE,
     ):
-        self.model: Any = model.to(source.device)
+        self.model = model.to(source.device)
         self.source, self.task, self.config, self.ranks = source, task, config, ranks
         self._objective: Any = ranks.replicated(
             _Objective(model, source, task, config.precision), all_used=config.hops > 0
@@ -81,11 +71,10 @@ class Trainer:
         self._best = self._weights()
         self._optimizer = AdamW(model.parameters(), config.weight_decay)
         # a CPU is fastest with pieces whose values stay in its cache; propagating is done once for all of a batch
-        embedding: Any = model.embed
-        self._rows_to_judge = rows_at_once(source, embedding.out_features)
+        self._rows_to_judge = rows_at_once(source, model.embed.out_features)
         self._rows = source.num_nodes
         if not source.projects_first:
-            self._rows = rows_at_once(source, embedding.out_features, config.num_layers)
+            self._rows = rows_at_once(source, model.embed.out_features, config.num_layers)
         self._captured: dict[int, _CapturedStep | None] = {}
 
     def run(self) -> Outcome:
@@ -239,18 +228,19 @@ class Trainer:
 class _Objective(nn.Module):
     """The loss as a function of nodes."""
 
-    def __init__(self, model: nn.Module, source: TokenSource, task: Task, precision: str):
+    def __init__(self, model: Classifier, source: TokenSource, task: Task, precision: str):
         super().__init__()
-        self.model: Any = model
+        self.model = model
         self.source, self.task, self.precision = source, task, precision
 
     def forward(self, nodes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Sum of the losses of some nodes, (B,) -> (); `rows` is what was fetched for them."""
+        """Sum of the losses of some nodes, (B,) -> (), averaged over the model's parts; `rows` is what was fetched."""
         if len(nodes) == 0:  # a rank without nodes takes part in the sum of the gradients all the same
             return torch.stack([weight.sum() for weight in self.model.parameters()]).sum() * 0
         with autocast(self.source.device, self.precision):
             (hidden,) = self.source.embed(self.model.embed, (rows,))
-            return self.task.loss(self.model.classify(hidden), nodes)
+            losses = [self.task.loss(scores, nodes) for scores in self.model.scores(hidden)]
+            return torch.stack(losses).mean()
 
 
 class _CapturedStep:
@@ -283,7 +273,7 @@ def kernel_shape(config: TrainConfig, source: TokenSource) -> tuple[Any, ...]:
 
 
 def evaluate(
-    model: Any,
+    model: Classifier,
     source: TokenSource,
     task: Task,
     nodes: np.ndarray,

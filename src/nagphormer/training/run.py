@@ -209,7 +209,8 @@ def _untrained(graph: Graph, config: TrainConfig) -> Trained:
 def network(config: TrainConfig, input_dim: int, classes: Classes) -> NAGphormer:
     """The network for settings and data, with fresh weights."""
     shape = {name: getattr(config, name) for name in (*NetworkConfig.__dataclass_fields__, "feature_dropout")}
-    return NAGphormer(ModelConfig(input_dim=input_dim, num_classes=classes.num_classes, **shape))
+    tokens = config.hops + 1 if config.linear else 0
+    return NAGphormer(ModelConfig(input_dim=input_dim, num_classes=classes.num_classes, linear_tokens=tokens, **shape))
 
 
 def check_vacant_run(folder: Path) -> None:
