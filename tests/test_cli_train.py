@@ -36,8 +36,7 @@ RUN_FILES += ["splits.safetensors", "state"]
 
 
 def flags(**changes):
-    settings = (SETTINGS | changes).items()
-    return [part for name, value in settings for part in (f"--{name.replace('_', '-')}", str(value))]
+    return [f"--{name.replace('_', '-')}={value}" for name, value in (SETTINGS | changes).items()]
 
 
 def files_of(folder):
@@ -424,7 +423,7 @@ def test_an_interrupted_training_says_how_to_go_on_and_can(run, trained, graph, 
 
 @pytest.fixture
 def spoiled(monkeypatch):
-    """Make the loss NaN after so many calls; an epoch here has two updates and one validation."""
+    """Make the loss NaN after so many calls; an epoch here has two updates, of two losses each, and one validation."""
 
     def spoil(after):
         loss, calls = Task.loss, []
@@ -441,7 +440,7 @@ def spoiled(monkeypatch):
 def test_a_loss_that_is_no_number_ends_training_with_the_best_weights_so_far(run, graph, spoiled, tmp_path):
     assert run("train", "graph", "--out", "clean", *flags(epochs=2))[0] == 0
     best = json.loads((tmp_path / "clean" / "manifest.json").read_text())["outcome"]["best_epoch"]
-    spoiled(after=7)
+    spoiled(after=12)
     code, out, err = run("--quiet", "train", "graph", "--out", "run", *flags())
     assert code == 2
     assert out.startswith("wrote run: ")
@@ -457,7 +456,7 @@ def test_a_loss_that_is_no_number_ends_training_with_the_best_weights_so_far(run
 
 
 def test_a_validation_loss_that_is_no_number_is_said_too(run, graph, spoiled):
-    spoiled(after=5)
+    spoiled(after=9)
     code, _, err = run("--quiet", "train", "graph", "--out", "run", *flags())
     assert code == 2
     assert "the validation loss became nan after epoch 2" in err

@@ -84,7 +84,8 @@ def test_a_share_is_the_same_for_all_give_or_take_one():
     [
         {"batch_size": 20},  # of 90: the last one is smaller
         {"batch_size": 89, "project_first": "always", "class_weights": "balanced"},  # one node for two ranks
-        {"batch_size": 45, "hops": 0, "clip_norm": 0.5},  # the readout's weights have no part
+        # the readout's weights have no part; no class is a third of a batch, where a gradient would be all rounding
+        {"batch_size": 44, "hops": 0, "clip_norm": 0.5},
     ],
 )
 def test_two_ranks_learn_what_one_does(place, changes):
