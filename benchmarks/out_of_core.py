@@ -16,7 +16,7 @@ from measure import describe_machine, print_table, run_child
 from nagphormer import random_split, synthetic_graph
 from nagphormer.files import format_size, parse_size
 
-NETWORK = "--hidden-dim 64 --num-heads 4 --epochs 2 --batch-size 10000 --hops 3 --encoding-dim 0"
+NETWORK = "--hidden-dim 64 --num-heads 4 --epochs 2 --batch-size 10000 --hops 3 --encoding-dim 0 --no-linear"
 
 
 def main() -> None:

@@ -220,6 +220,16 @@ def test_settings_come_from_a_configuration_and_flags_win(run, graph, tmp_path):
     assert (config.hops, config.lr, config.hidden_dim) == (0, 1e-4, 16)
 
 
+def test_the_linear_classifier_can_be_left_out(run, graph, tmp_path):
+    (tmp_path / "with.yaml").write_text(yaml.safe_dump(SETTINGS | {"epochs": 1}))
+    widths = []
+    for name, more in (("with", []), ("without", ["--no-linear"])):
+        code, _, err = run("train", "graph", "--out", name, "--recipe", "with.yaml", *more)
+        assert code == 0, err
+        widths.append(NodeClassifier.load(name).model_.embed.out_features)
+    assert widths == [16 + 3 * 3, 16]  # three tokens, three classes
+
+
 # tokens
 
 

@@ -44,6 +44,12 @@ def test_hiding_every_feature_is_refused(kind):
         kind(**(KINDS[kind] | {"feature_dropout": 1}))
 
 
+@pytest.mark.parametrize("value", ["false", 1, None])
+def test_what_is_neither_true_nor_false_is_refused(value):
+    with pytest.raises(UserError, match=f"linear must be true or false, not {value!r}"):
+        TrainConfig(linear=value)
+
+
 @pytest.mark.parametrize("name", ["input_dim", "num_classes"])
 def test_a_network_without_inputs_or_outputs_is_refused(name):
     with pytest.raises(UserError, match=f"{name} must be 1 or more, not 0"):

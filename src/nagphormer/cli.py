@@ -32,7 +32,8 @@ def _optional_flags() -> Any:
     flags = []
     for field in fields(TrainConfig):
         text = help_of[field.name] + ("" if field.default is None else f" [default: {field.default}]")
-        kind: Any = Annotated[hints[field.name] | None, Parameter(help=text, show_default=False)]
+        negative = f"--no-{field.name.replace('_', '-')}" if hints[field.name] is bool else ""
+        kind: Any = Annotated[hints[field.name] | None, Parameter(help=text, show_default=False, negative=negative)]
         flags.append((field.name, kind, None))
     home = {"__module__": __name__}  # without one of its own, Cyclopts takes the class for a built-in
     return Parameter(name="*")(make_dataclass("TrainFlags", flags, frozen=True, kw_only=True, namespace=home))

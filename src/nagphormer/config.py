@@ -154,7 +154,7 @@ class TrainConfig(NetworkConfig):
     feature_dropout: float | None = None
     """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
     linear: bool = True
-    """Train a linear classifier of the tokens along, and average its scores with the network's; the paper has none."""
+    """Train a linear classifier of the tokens along and average its scores with the network's; the paper has none."""
     lr: float = 0.0005
     """Learning rate at its peak."""
     final_lr: float = 0.0001
@@ -242,6 +242,9 @@ def _check_values(config: Any) -> None:
             known = list(get_args(kinds[0]))
             if value not in known:
                 raise UserError(f"unknown {name} {value!r}: use {', '.join(known)}.{nearest(str(value), known)}")
+        elif bool in kinds:
+            if not isinstance(value, bool):
+                raise UserError(f"{name} must be true or false, not {value!r}")
         elif int in kinds:
             if not isinstance(value, Integral) or isinstance(value, bool):
                 raise UserError(f"{name} must be a whole number, not {value!r}")

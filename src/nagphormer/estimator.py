@@ -53,7 +53,6 @@ class NodeClassifier:
         attention_dropout: float | None = None,
         feature_dropout: float | None = None,
         readout: Readout | None = None,
-        linear: bool | None = None,
         lr: float | None = None,
         final_lr: float | None = None,
         warmup_updates: int | None = None,
@@ -67,6 +66,7 @@ class NodeClassifier:
         feature_scaling: Scaling | None = None,
         precision: Precision | None = None,
         project_first: Choice | None = None,
+        linear: bool | None = None,
         recipe: str | None = None,
         device: str | None = None,
         seed: int | None = None,
@@ -139,13 +139,13 @@ class NodeClassifier:
     def embed(
         self, graph: Graph, nodes: Any = None, *, node_ids: Any = None, tokens: TokenStore | None = None
     ) -> np.ndarray:
-        """Node representations before the head, (n, D); arguments as for `predict`."""
+        """What the network's head reads of each node, (n, D); arguments as for `predict`."""
         return self._infer(predict.embeddings, graph, nodes, node_ids, tokens)
 
     def hop_attention(
         self, graph: Graph, nodes: Any = None, *, node_ids: Any = None, tokens: TokenStore | None = None
     ) -> np.ndarray:
-        """How much each hop 1 … K counted beside the node itself, (n, K), rows sum to 1; arguments as for `predict`."""
+        """How much each hop 1 … K counted in the network's readout, (n, K), rows sum to 1; else like `predict`."""
         return self._infer(predict.hop_attention, graph, nodes, node_ids, tokens)
 
     def score(

@@ -173,8 +173,9 @@ def test_tokens_are_taken_scaled_and_padded(kind, width):
 @pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize(("layers", "heads", "tokens"), [(1, 6, 11), (2, 1, 4), (0, 1, 4), (1, 3, 1), (2, 3, 4)])
-def test_a_network_and_its_gradients_are_those_of_the_plain_modules(kind, layers, heads, tokens, monkeypatch):
+def test_a_network_and_its_gradients_are_those_of_the_plain_modules(kind, layers, heads, tokens, linear, monkeypatch):
     config = ModelConfig(
         input_dim=20,
         num_classes=5,
@@ -183,6 +184,7 @@ def test_a_network_and_its_gradients_are_those_of_the_plain_modules(kind, layers
         num_layers=layers,
         dropout=0.0,
         attention_dropout=0.0,
+        linear_tokens=tokens * linear,
     )
     torch.manual_seed(0)
     model = NAGphormer(config).cuda()

@@ -170,6 +170,18 @@ def test_the_training_loss_is_the_mean_over_nodes_not_over_batches():
     assert trainer._train_loss == 2.0
 
 
+def test_network_and_linear_classifier_have_a_loss_each():
+    trainer = make_trainer(GRAPH, quick())
+    nodes = torch.from_numpy(GRAPH.splits["train"][:20].copy())
+    (rows,) = trainer.source.fetch([nodes])
+    with torch.no_grad():
+        trainer.model.embed.weight.normal_()  # so that the two disagree
+        (hidden,) = trainer.source.embed(trainer.model.embed, (rows,))
+        own, linear = (trainer.task.loss(scores, nodes) for scores in trainer.model.scores(hidden))
+        assert not torch.isclose(own, linear)
+        torch.testing.assert_close(trainer._objective(nodes, rows), (own + linear) / 2)
+
+
 def test_a_last_batch_of_one_is_trained_on():
     for project_first in ("never", "always"):
         trainer, _ = trained(class_graph(sparse=True), batch_size=89, project_first=project_first)

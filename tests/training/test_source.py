@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,16 @@ def test_projecting_first_does_not_pay_for_many_small_batches():
 def test_projecting_first_does_not_pay_where_it_needs_more_memory_than_there_is(monkeypatch):
     monkeypatch.setattr(source_module, "available_memory", lambda: 10**6)
     assert not projection_pays(wide_graph(), quick(project_first="auto", batch_size=200, hidden_dim=128), "cpu")
+
+
+def test_the_linear_classifiers_columns_need_memory_too(monkeypatch):
+    config = quick(project_first="auto", batch_size=200, hidden_dim=128)  # 3 tokens, 2 classes
+    held = 200 * 5 * 128 * 4
+    for columns, pays in ((6, True), (5, False)):
+        there_is = 2 * (held + 200 * 5 * columns * 4)
+        monkeypatch.setattr(source_module, "available_memory", lambda there_is=there_is: there_is)
+        assert projection_pays(wide_graph(), config, "cpu") == pays
+    assert projection_pays(wide_graph(), replace(config, linear=False), "cpu")
 
 
 def test_a_graph_without_features_is_never_projected():

@@ -23,8 +23,9 @@ LINEAR_PACE = 20.0
 class NAGphormer(Classifier):
     """The paper's network: shared linear embedding, pre-norm encoder, readout, MLP head.
 
-    With `linear_tokens` it has a companion, a linear classifier of all tokens of a node. Each learns by a loss of its
-    own, and their scores are averaged. The companion's weights are further rows of the embedding, zero at first.
+    With `linear_tokens` it has a companion, which the paper has not: a linear classifier of all tokens of a node. Each
+    of the two learns by a loss of its own, and their scores are averaged. The companion's weights are further rows of
+    the embedding, zero at first; so wherever (B, K+1, D) embedded tokens go in, they have (K+1)·C more columns.
 
     >>> model = NAGphormer(ModelConfig(input_dim=16, num_classes=3, hidden_dim=32))
     >>> logits, alpha = model(torch.randn(5, 4, 16), return_attention=True)  # 5 nodes, 3 hops

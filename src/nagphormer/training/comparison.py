@@ -29,7 +29,7 @@ COMMON: dict[str, Any] = {
 
 def mlp_accuracy(graph: Graph, config: TrainConfig, split: str = "test") -> float:
     """Accuracy of an MLP on the nodes' own features, without the graph."""
-    config = replace(config, hops=0, encoding_dim=0)
+    config = replace(config, hops=0, encoding_dim=0, linear=False)
     return _best(graph, config, None, split)
 
 

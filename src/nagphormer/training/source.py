@@ -32,16 +32,17 @@ def projection_pays(graph: Graph, config: TrainConfig, device: str) -> bool:
     if not isinstance(graph.features, sp.csr_array):
         return False
     kind = device.split(":")[0]
-    held = graph.num_nodes * (config.hops + 3) * config.hidden_dim * 4
+    outputs = config.hidden_dim + (config.hops + 1) * graph.num_classes * config.linear
+    held = graph.num_nodes * (config.hops + 3) * outputs * 4
     if held > (available_memory() if kind == "cpu" else gpu_memory(device)) // 2:
         return False
     num_train, num_val = (len(graph.splits[split]) for split in ("train", "val"))
     width = graph.num_features + config.encoding_dim
     # forward and backward over the training nodes, forward over the validation nodes
-    stored = (2 * num_train + num_val) * (config.hops + 1) * width * (config.hidden_dim + GATHER_COST)
+    stored = (2 * num_train + num_val) * (config.hops + 1) * width * (outputs + GATHER_COST)
     entries = graph.features.nnz + config.hops * (len(graph.indices) + graph.num_nodes)
     num_updates = -(-num_train // config.batch_size)
-    projected = (2 * num_updates + 1) * entries * config.hidden_dim * SPARSE_COST[kind]
+    projected = (2 * num_updates + 1) * entries * outputs * SPARSE_COST[kind]
     return projected < stored
 
 
