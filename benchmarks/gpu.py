@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 import torch
 from measure import describe_machine, print_table
-from restated import Restated, RestatedStep
+from restated import SAME, Restated, RestatedStep
 
 from nagphormer import (
     Graph,
     NodeClassifier,
-    TrainConfig,
     hop_tokens,
     load_graph,
     per_class_split,
@@ -50,19 +49,7 @@ from nagphormer.training.task import Classes, Task
 
 SIZE = DATASETS["amazon2m"]
 WIDTH = SIZE.num_features + 3
-CONFIG = TrainConfig(
-    hidden_dim=512,
-    hops=10,
-    encoding_dim=0,
-    dropout=0.1,
-    attention_dropout=0.1,
-    feature_dropout=0.0,
-    linear=False,
-    feature_scaling="none",
-    batch_size=2000,
-    precision="bf16",
-    epochs=2000,
-)
+CONFIG = replace(SAME, feature_scaling="none", precision="bf16", epochs=2000)
 TRAINED_NODES = 200_000
 
 

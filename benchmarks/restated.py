@@ -6,6 +6,20 @@ Shapes: B nodes in a batch, T = K+1 tokens, F token width, D model width, H head
 import torch
 from torch import nn
 
+from nagphormer import TrainConfig
+
+SAME = TrainConfig(
+    hidden_dim=512,
+    hops=10,
+    encoding_dim=0,
+    dropout=0.1,
+    attention_dropout=0.1,
+    feature_dropout=0.0,
+    linear=False,
+    batch_size=2000,
+)
+"""Our settings for the same network and step, on Amazon2M's scale."""
+
 
 class Layer(nn.Module):
     """One pre-norm encoder layer with three separate projections."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from measure import alternate, describe_machine, print_table, ratio, run_child
-from restated import Restated, RestatedStep
+from restated import SAME, Restated, RestatedStep
 from torch.utils.data import DataLoader, TensorDataset
 
 from nagphormer import Graph, TrainConfig, hop_tokens, load_graph, synthetic_graph
@@ -28,17 +28,7 @@ from nagphormer.training.run import network
 from nagphormer.training.source import token_source
 from nagphormer.training.task import Classes, Task
 
-CONFIG = TrainConfig(
-    hidden_dim=512,
-    hops=10,
-    encoding_dim=0,
-    dropout=0.1,
-    attention_dropout=0.1,
-    feature_dropout=0.0,
-    linear=False,
-    batch_size=2000,
-)
-PHYSICS = replace(CONFIG, hidden_dim=128, hops=5, encoding_dim=0)
+PHYSICS = replace(SAME, hidden_dim=128, hops=5)
 
 
 def main() -> None:
@@ -59,11 +49,11 @@ def main() -> None:
 
 def _plain_step(rounds: int) -> None:
     graph = _labeled(synthetic_graph(50_000, 500_000, 115, 47))
-    store = hop_tokens(graph, CONFIG.hops, device="cpu")
+    store = hop_tokens(graph, SAME.hops, device="cpu")
     tokens, labels = torch.from_numpy(np.asarray(store)), torch.from_numpy(np.array(graph.labels))
-    restated = RestatedStep(Restated(115, CONFIG.hidden_dim, 47))
+    restated = RestatedStep(Restated(115, SAME.hidden_dim, 47))
     batches = _batches(len(tokens))
-    loader = _endless(DataLoader(TensorDataset(tokens, labels), batch_size=CONFIG.batch_size, shuffle=True))
+    loader = _endless(DataLoader(TensorDataset(tokens, labels), batch_size=SAME.batch_size, shuffle=True))
 
     def with_gather() -> None:
         nodes = next(batches)
@@ -71,7 +61,7 @@ def _plain_step(rounds: int) -> None:
 
     source = StoredTokens(store, "cpu")
     kinds = dict.fromkeys((resolve_precision("auto", "cpu"), "fp32"))
-    ours = {f"ours, {kind}": _trainer_step(graph, source, replace(CONFIG, precision=kind)) for kind in kinds}
+    ours = {f"ours, {kind}": _trainer_step(graph, source, replace(SAME, precision=kind)) for kind in kinds}
     works: dict[str, Callable[[], object]] = {
         "DataLoader, no workers": lambda: restated(*next(loader)),
         "vectorized gather": with_gather,
@@ -80,7 +70,7 @@ def _plain_step(rounds: int) -> None:
     }
     seconds = alternate(works, rounds)
     rates = {"fp32": _product_rate(torch.float32), "bf16": _product_rate(torch.bfloat16)}
-    flops = 3 * 2 * CONFIG.batch_size * (CONFIG.hops + 1) * (8 * 512**2 + 115 * 512) - 2 * 2000 * 11 * 115 * 512
+    flops = 3 * 2 * SAME.batch_size * (SAME.hops + 1) * (8 * 512**2 + 115 * 512) - 2 * 2000 * 11 * 115 * 512
     fastest = next(iter(ours))
     print(f"A step with D=512, K=10, F=115, batch 2000: {flops / 1e9:.0f} GFLOP in its large products.")
     print(f"Measured product rate: fp32 {rates['fp32'] / 1e9:.0f}, bf16 {rates['bf16'] / 1e9:.0f} GFLOP/s\n")
@@ -148,7 +138,7 @@ def _trainer_step(graph: Graph, source: TokenSource, config: TrainConfig) -> Cal
 def _batches(num_nodes: int) -> Iterator[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     while True:
-        yield from torch.randperm(num_nodes, generator=generator).split(CONFIG.batch_size)[:-1]
+        yield from torch.randperm(num_nodes, generator=generator).split(SAME.batch_size)[:-1]
 
 
 def _endless(loader: DataLoader) -> Iterator[list[torch.Tensor]]:
