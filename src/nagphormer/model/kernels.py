@@ -69,6 +69,21 @@ if triton is not None:
         return weights / tl.sum(weights, axis=1)[:, None]
 
     @triton.jit
+    def _places(pair, token, length, heads, DIM: tl.constexpr):
+        """Where the queries of a head of a node lie in (B, T, 3, H, d), and where its results lie in (B, T, H, d)."""
+        row = pair // heads * length + token[:, None]
+        column = pair % heads * DIM + tl.arange(0, DIM)[None, :]
+        return row * 3 * heads * DIM + column, row * heads * DIM + column
+
+    @triton.jit
+    def _read_three(queries, width, exists):
+        """Queries, keys and values of a head of a node."""
+        query = tl.load(queries, mask=exists, other=0)
+        key = tl.load(queries + width, mask=exists, other=0)
+        value = tl.load(queries + 2 * width, mask=exists, other=0)
+        return query, key, value
+
+    @triton.jit
     def _attend(
         qkv,
         out,
@@ -84,19 +99,15 @@ if triton is not None:
     ):
         """One program for a head of a node."""
         pair = tl.program_id(0).to(tl.int64)  # node · H + head
-        token, column = tl.arange(0, TOKENS), tl.arange(0, DIM)
+        token = tl.arange(0, TOKENS)
         exists = (token < length)[:, None]
         width = heads * DIM
-        first = pair // heads * length * 3 * width + pair % heads * DIM
-        place = first + token[:, None] * 3 * width + column[None, :]
-        query = tl.load(qkv + place, mask=exists, other=0)
-        key = tl.load(qkv + place + width, mask=exists, other=0)
-        value = tl.load(qkv + place + 2 * width, mask=exists, other=0)
+        place, target = _places(pair, token, length, heads, DIM)
+        query, key, value = _read_three(qkv + place, width, exists)
         weights = _probabilities(query, key, token, length, scale, PRECISION)
         if DROP:
             weights *= _kept(seed, (pair * TOKENS + token[:, None]) * TOKENS + token[None, :], rate)
         mixed = tl.dot(weights.to(value.dtype), value, input_precision=PRECISION)
-        target = pair // heads * length * width + pair % heads * DIM + token[:, None] * width + column[None, :]
         tl.store(out + target, mixed.to(out.dtype.element_ty), mask=exists)
 
     @triton.jit
@@ -116,15 +127,11 @@ if triton is not None:
     ):
         """Gradients of query, key and value of a head of a node; the attention is computed again."""
         pair = tl.program_id(0).to(tl.int64)
-        token, column = tl.arange(0, TOKENS), tl.arange(0, DIM)
+        token = tl.arange(0, TOKENS)
         exists = (token < length)[:, None]
         width = heads * DIM
-        first = pair // heads * length * 3 * width + pair % heads * DIM
-        place = first + token[:, None] * 3 * width + column[None, :]
-        query = tl.load(qkv + place, mask=exists, other=0)
-        key = tl.load(qkv + place + width, mask=exists, other=0)
-        value = tl.load(qkv + place + 2 * width, mask=exists, other=0)
-        source = pair // heads * length * width + pair % heads * DIM + token[:, None] * width + column[None, :]
+        place, source = _places(pair, token, length, heads, DIM)
+        query, key, value = _read_three(qkv + place, width, exists)
         mixed = tl.load(gradient + source, mask=exists, other=0)
         weights = _probabilities(query, key, token, length, scale, PRECISION)
         of_weights = tl.dot(mixed, tl.trans(value), input_precision=PRECISION)
