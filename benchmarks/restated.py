@@ -17,6 +17,7 @@ SAME = TrainConfig(
     feature_dropout=0.0,
     linear=False,
     batch_size=2000,
+    averaging=0.0,
 )
 """Our settings for the same network and step, on Amazon2M's scale."""
 

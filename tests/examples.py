@@ -25,6 +25,7 @@ SETTINGS = {
     "batch_size": 50,
     "epochs": 4,
     "patience": 50,
+    "averaging": 0.85,
     "precision": "fp32",
     "device": "cpu",
     "seed": 0,

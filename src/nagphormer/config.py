@@ -175,6 +175,8 @@ class TrainConfig(NetworkConfig):
     """Passes over the training nodes, at most."""
     patience: int = 50
     """Epochs to go on without a better accuracy or loss on the validation nodes."""
+    averaging: float = 0.85
+    """Share of earlier epochs in the weights that are validated and kept; 0 for each epoch's own, as in the paper."""
     precision: Precision = "auto"
     """fp32, bf16, or auto: bf16 where the processor multiplies it faster."""
     project_first: Choice = "auto"
@@ -188,8 +190,7 @@ class TrainConfig(NetworkConfig):
         super().__post_init__()
         _check_least(self, 1, "batch_size", "epochs", "patience")
         _check_least(self, 0, "hops", "encoding_dim", "final_lr", "warmup_updates", "weight_decay", "clip_norm", "seed")
-        if self.feature_dropout is not None:
-            _check_shares(self, "feature_dropout")
+        _check_shares(self, "averaging", *(() if self.feature_dropout is None else ("feature_dropout",)))
         if not self.lr > 0:
             raise UserError(f"lr must be above 0, not {self.lr}")
         if self.decay_updates < self.warmup_updates:

@@ -67,6 +67,7 @@ class NodeClassifier:
         precision: Precision | None = None,
         project_first: Choice | None = None,
         linear: bool | None = None,
+        averaging: float | None = None,
         recipe: str | None = None,
         device: str | None = None,
         seed: int | None = None,

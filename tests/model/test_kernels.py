@@ -191,17 +191,18 @@ def test_a_network_and_its_gradients_are_those_of_the_plain_modules(kind, layers
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.1)
     batch, found = some(50, tokens, 20), []
-    for enabled in (True, False):
+    for enabled, rounded in ((True, kind == torch.bfloat16), (False, kind == torch.bfloat16), (False, False)):
         monkeypatch.setattr(kernels, "_worthwhile", enabled)
         model.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16, enabled=kind == torch.bfloat16):
+        with torch.autocast("cuda", torch.bfloat16, enabled=rounded):
             logits = model(batch)
         logits.float().square().sum().backward()
         gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
         found.append({"logits": logits.detach(), **{name: gradient.clone() for name, gradient in gradients.items()}})
-    for name, expected in found[1].items():
+    fused, plain, exact = found
+    for name, expected in exact.items():
         if expected.norm() > 1e-3:  # what cancels in the softmax has none
-            assert distance(found[0][name], expected) < 3 * KINDS[kind], name
+            assert distance(fused[name], expected) < 2 * distance(plain[name], expected) + 3 * KINDS[kind], name
 
 
 @pytest.mark.gpu

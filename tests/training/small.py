@@ -33,6 +33,7 @@ SETTINGS = {
     "batch_size": 32,
     "epochs": 4,
     "patience": 100,
+    "averaging": 0.85,
     "precision": "fp32",
     "project_first": "never",
     "device": "cpu",

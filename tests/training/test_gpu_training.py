@@ -97,10 +97,10 @@ def test_a_batch_too_large_for_one_pass_is_taken_in_pieces(either, monkeypatch):
     assert not pieces._captured
 
 
-@pytest.mark.parametrize(("precision", "accepted"), [("fp32", 2e-3), ("bf16", 3e-2)])
+@pytest.mark.parametrize(("precision", "accepted"), [("fp32", 1e-3), ("bf16", 1e-2)])
 @pytest.mark.parametrize("way", ["never", "always"])
 def test_training_follows_the_cpu(way, precision, accepted, either):
-    config = quick(**WIDE, project_first=way, epochs=5)
+    config = quick(**WIDE, project_first=way, epochs=5, lr=0.001)
     on_cpu = losses(make_trainer(GRAPH, config))
     assert losses(trainer_on("cuda", replace(config, precision=precision))) == pytest.approx(on_cpu, rel=accepted)
 

@@ -149,6 +149,18 @@ def test_the_best_epochs_weights_are_restored_after_training_went_on(monkeypatch
     assert (loss, metric) == tuple(trainer.history.records[2][name] for name in ("val_loss", "val_accuracy"))
 
 
+def test_the_weights_that_are_judged_and_kept_are_averaged_over_epochs(monkeypatch):
+    measure(monkeypatch, float, lambda epoch: 1.0)  # the last epoch is always the best
+    own = [weights_of(trained(averaging=0.0, epochs=epochs)[0].model) for epochs in (1, 2, 3, 4)]
+    for averaging, shares in ((0.5, (1 / 8, 1 / 8, 1 / 4, 1 / 2)), (0.9, (1 / 4, 1 / 4, 1 / 4, 1 / 4))):
+        trainer, _ = trained(averaging=averaging, epochs=4)
+        for name, found in weights_of(trainer.model).items():
+            expected = sum(share * weights[name] for share, weights in zip(shares, own, strict=True))
+            torch.testing.assert_close(found, expected)
+        loss, _ = evaluate(trainer.model, trainer.source, trainer.task, trainer.val_nodes, "fp32")
+        assert loss == trainer.history.records[-1]["val_loss"]
+
+
 def test_training_stops_when_patience_has_run_out(monkeypatch):
     measure(monkeypatch, lambda epoch: 0.5, lambda epoch: abs(3.0 - epoch))  # epoch 3 is the best
     trainer, outcome = trained(epochs=300, patience=4)
@@ -298,7 +310,7 @@ def test_a_validation_loss_that_is_no_number_stops():
 
     def broken(logits, nodes):
         found = loss(logits, nodes)
-        return found if trainer.model.training or trainer.update < 9 else found * float("nan")
+        return found if torch.is_grad_enabled() or trainer.update < 9 else found * float("nan")
 
     trainer.task.loss = broken
     outcome = trainer.run()
@@ -313,10 +325,11 @@ def test_a_huge_learning_rate_diverges_and_leaves_finite_weights():
     assert all(weight.isfinite().all() for weight in weights_of(trainer.model).values())
 
 
+@pytest.mark.parametrize("averaging", [0.0, 0.7])
 @pytest.mark.parametrize("best", [2, 6])
-def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(best, tmp_path, monkeypatch):
+def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(best, averaging, tmp_path, monkeypatch):
     measure(monkeypatch, lambda epoch: float(epoch == best), lambda epoch: 1.0)
-    changes = {"epochs": 6, "lr": 0.03, **STOCHASTIC}
+    changes = {"epochs": 6, "lr": 0.03, "averaging": averaging, **STOCHASTIC}
     expected, outcome = trained(**changes)
 
     def resumed(epochs):

@@ -16,7 +16,7 @@ from nagphormer.model.embedding import Embedding
 from nagphormer.model.encoder import EncoderLayer, add_and_norm
 from nagphormer.model.readout import AttentionReadout, SelfReadout, SumReadout
 
-LINEAR_PACE = 20.0
+LINEAR_PACE = 60.0
 """How much faster than the network its companion learns. Adam moves all weights alike; so its scores are scaled."""
 
 

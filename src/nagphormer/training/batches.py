@@ -21,6 +21,8 @@ from nagphormer.tokens.store import TokenStore
 
 CACHED_VALUES = 3 << 20
 """Hidden values, B·(K+1)·D, that one pass through the network may hold on a CPU so that they stay in its cache."""
+ALIGNED = 8
+"""Rows of a matrix on a GPU have a multiple of so many values: matrix units are several times slower on others."""
 MOST_ROWS = 1 << 14
 """Nodes that one pass through the network takes on a GPU, where memory allows."""
 VALUE_BYTES = 48
@@ -90,13 +92,17 @@ class StoredTokens:
 
     def embed(self, embedding: Embedding, fetched: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
         """Embedded tokens of each batch, (B, K+1, D)."""
-        for rows in fetched:
-            tokens = self.gather(rows) if rows.ndim == 1 else self._decode(rows)
-            more = tokens.shape[-1] - self.width
-            if more == 0:
+        for given in fetched:
+            tokens = self.gather(given) if given.ndim == 1 else self._decode(given)
+            columns, rows = tokens.shape[-1] - self.width, 0
+            if tokens.is_cuda:
+                rows = round_up(embedding.out_features, ALIGNED) - embedding.out_features
+            if columns == rows == 0:
                 yield embedding(tokens)
             else:
-                yield functional.linear(tokens, functional.pad(embedding.drawn_weight(), (0, more)), embedding.bias)
+                weight = functional.pad(embedding.drawn_weight(), (0, columns, 0, rows))
+                wide = functional.linear(tokens, weight, functional.pad(embedding.bias, (0, rows)))
+                yield wide[..., : embedding.out_features]
 
     def gather(self, nodes: torch.Tensor) -> torch.Tensor:
         """Tokens of some nodes, (B, K+1, F) float32.
@@ -105,8 +111,8 @@ class StoredTokens:
         """
         if self._resident and kernels.usable(nodes):
             kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else torch.float32
-            # rows that start at multiples of 16 bytes: matrix units are several times slower on others
-            tokens = torch.empty(len(nodes), self.hops + 1, round_up(self.width, 8), dtype=kind, device=self.device)
+            width = round_up(self.width, ALIGNED)
+            tokens = torch.empty(len(nodes), self.hops + 1, width, dtype=kind, device=self.device)
             for block, first in zip(self._resident, self._columns, strict=False):
                 kernels.take(block, nodes, self._scales, tokens, int(first))
             return tokens

@@ -24,6 +24,7 @@ COMMON: dict[str, Any] = {
     "batch_size": 10_000,
     "epochs": 500,
     "patience": 50,
+    "averaging": 0.0,
 }
 
 

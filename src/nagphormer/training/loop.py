@@ -6,6 +6,7 @@ exactly as if it had never stopped.
 Shapes: B nodes in a batch, K hops, D model width, C classes
 """
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -59,6 +60,7 @@ class Trainer:
         ranks: Ranks = ALONE,
     ):
         self.model = model.to(source.device)
+        self._judged = copy.deepcopy(self.model) if config.averaging else self.model
         self.source, self.task, self.config, self.ranks = source, task, config, ranks
         self._objective: Any = ranks.replicated(
             _Objective(model, source, task, config.precision), all_used=config.hops > 0
@@ -93,7 +95,8 @@ class Trainer:
                 diverged = self._train_epoch(epoch)
                 if diverged:
                     break
-                judged = (self.model, self.source, self.task, self.val_nodes)
+                self._average(epoch)
+                judged = (self._judged, self.source, self.task, self.val_nodes)
                 loss, metric = evaluate(*judged, config.precision, self.ranks, self._rows_to_judge)
                 if not np.isfinite(loss):
                     diverged = f"the validation loss became {loss} after epoch {epoch}"
@@ -192,13 +195,24 @@ class Trainer:
         (loss * self.ranks.count).backward()  # the mean of the ranks' gradients is then their sum
         return loss.detach()
 
+    @torch.no_grad()
+    def _average(self, epoch: int) -> None:
+        """Take an epoch's weights into those that are judged: their running mean, in which earlier ones fade."""
+        if self._judged is self.model:
+            return
+        share = max(1 - self.config.averaging, 1 / epoch)
+        for averaged, own in zip(self._judged.parameters(), self.model.parameters(), strict=True):
+            averaged.lerp_(own, share)
+
     def _weights(self) -> dict[str, torch.Tensor]:
-        """A true copy of the weights: training goes on in place."""
-        return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        """A true copy of the judged weights: training goes on in place."""
+        return {name: tensor.detach().clone() for name, tensor in self._judged.state_dict().items()}
 
     def _save(self, epoch: int) -> None:
         assert self.checkpoints is not None
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        if self._judged is not self.model:
+            tensors |= {f"judged.{name}": tensor for name, tensor in self._judged.state_dict().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self._best.items()}
         tensors |= {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state_dict().items()}
         self.history.sync()
@@ -211,11 +225,12 @@ class Trainer:
             self.history.keep(0)
             return 0
         tensors, facts = found
-        groups: dict[str, dict[str, torch.Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+        groups: dict[str, dict[str, torch.Tensor]] = {"model": {}, "judged": {}, "best": {}, "optimizer": {}}
         for name, tensor in tensors.items():
             group, _, rest = name.partition(".")
             groups[group][rest] = tensor.to(self.source.device)
         self.model.load_state_dict(groups["model"])
+        self._judged.load_state_dict(groups["judged"] or groups["model"])
         self._best = groups["best"]
         self._optimizer.load_state_dict(groups["optimizer"])
         self.update = facts["update"]
