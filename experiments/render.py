@@ -12,12 +12,10 @@ from experiments.figures import bars, lines
 from experiments.harness import OUT_OF_MEMORY, TIME_OUT
 from experiments.items import ITEMS, Item, Row
 from experiments.remarks import REMARKS
-from experiments.statistics import difference_to_published, paired_difference, spread
+from experiments.statistics import ENOUGH_SEEDS, difference_to_published, paired_difference, spread
 from nagphormer.files import new_file
 
 OURS = "nagphormer"
-ENOUGH_SEEDS = 3
-"""For a rank, and for bold type."""
 INTRODUCTION = """# Results
 
 NAGphormer and the methods it is compared with: each table and figure of the paper's evaluation. This page is written
@@ -31,7 +29,8 @@ command above its table.
 - **Tuning**: at most four settings a method and data set, the published one among them, chosen by validation accuracy
   on seed 0 (whose validation nodes are test nodes of other seeds). NAGphormer has one: the paper's.
 - **Numbers**: test accuracy in percent, mean ± deviation × number of seeds. *paper* is what the paper reports, over ten
-  runs; *higher*, *lower* and *same* say whether the 95 % interval of the difference of means (Welch) leaves out zero.
+  runs; *higher*, *lower* and *same* say whether the 95 % interval of the difference of means (Welch) leaves out zero;
+  where the paper gives no deviation its mean is taken as exact.
 - **Intervals** are widened for the overlap of random splits (Nadeau and Bengio 2003: 1/n + 1/3 instead of 1/n).
 - **Bold** is the best of a column only where it differs from every other row: the 95 % interval of the paired
   difference on the same splits leaves out zero.
@@ -125,10 +124,10 @@ def _number(published: tuple[float, float] | float | str) -> str:
 
 
 def _word(values: list[float], published: tuple[float, float] | float | str) -> str:
-    """Whether ours differs from the paper's, in a word; none where the paper gives no deviation."""
-    if not isinstance(published, tuple):
+    """Whether ours differs from the paper's, in a word; a mean without deviation is taken as exact."""
+    if isinstance(published, str):
         return ""
-    difference = difference_to_published(values, published)
+    difference = difference_to_published(values, published if isinstance(published, tuple) else (published, 0.0))
     if difference is None:
         return ""
     return ", same" if not difference.is_one else ", higher" if difference.mean > 0 else ", lower"
@@ -188,13 +187,18 @@ def _stages(item: Item) -> str:
                 texts.append("–")
                 continue
             seconds = (mean(each["stages"][stage] for each in facts) for stage in ("prepare", "train", "infer"))
-            texts.append(" + ".join(f"{value:.2g}" for value in seconds) + f" s, {_peak(facts):.2g} GB")
+            place = "" if all(each["gpu"] for each in facts) else ", CPU"
+            texts.append(" + ".join(map(_seconds, seconds)) + f" s, {_peak(facts):.2g} GB{place}")
         rows.append([row.title, *texts])
     heading = (
         "Seconds for preparation + training (validation included) + inference on all nodes, and peak memory. "
         "Several cells shared the machine at a time, so compare orders of magnitude:"
     )
     return heading + "\n\n" + _table(["method", *map(title, item.datasets)], rows)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _peak(facts: list[dict[str, Any]]) -> float:

@@ -11,6 +11,8 @@ from statistics import mean, stdev
 from scipy import stats
 
 CONFIDENCE = 0.95
+ENOUGH_SEEDS = 3
+"""For an interval or a rank: two seeds may agree by chance."""
 OVERLAP = 20 / 60
 """Test nodes by training nodes."""
 
@@ -38,9 +40,9 @@ def spread(values: list[float]) -> str:
 
 
 def paired_difference(ours: dict[int, float], theirs: dict[int, float]) -> Difference | None:
-    """Ours minus theirs over the seeds both have, by Student's t; None with fewer than two."""
+    """Ours minus theirs over the seeds both have, by Student's t; None where they are too few."""
     seeds = sorted(ours.keys() & theirs.keys())
-    if len(seeds) < 2:
+    if len(seeds) < ENOUGH_SEEDS:
         return None
     differences = [ours[seed] - theirs[seed] for seed in seeds]
     half = _quantile(len(seeds) - 1) * stdev(differences) * sqrt(1 / len(seeds) + OVERLAP)
@@ -49,8 +51,8 @@ def paired_difference(ours: dict[int, float], theirs: dict[int, float]) -> Diffe
 
 
 def difference_to_published(values: list[float], published: tuple[float, float], runs: int = 10) -> Difference | None:
-    """Ours minus a published mean and deviation over `runs` other splits, by Welch's t; None with fewer than two."""
-    if len(values) < 2:
+    """Ours minus a published mean and deviation over `runs` other splits, by Welch's t; None with too few of ours."""
+    if len(values) < ENOUGH_SEEDS:
         return None
     ours, theirs = stdev(values) ** 2 * (1 / len(values) + OVERLAP), published[1] ** 2 * (1 / runs + OVERLAP)
     total = ours + theirs

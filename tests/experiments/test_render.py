@@ -21,7 +21,7 @@ def results(monkeypatch, tmp_path):
     return tmp_path
 
 
-def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, everywhere=False):
+def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, everywhere=False, gpu=True):
     """Cells of a method with one of its candidates, one a seed; accuracies in percent; or with all of them."""
     first, *others = METHODS[method].settings(dataset)
     for other in others if everywhere else ():
@@ -36,6 +36,7 @@ def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, ev
             "epochs": 7,
             "stages": {"prepare": 1.0, "train": 2.0, "infer": 0.5},
             "peak_gb": 1.5,
+            "gpu": gpu,
             "device": "abacus",
             "versions": {"torch": "2", "torch-geometric": "3"},
             "date": "2026-01-02",
@@ -105,9 +106,25 @@ def test_what_did_not_fit_is_said_beside_the_papers(outcome):
 
 def test_paired_differences_are_on_common_seeds():
     record("gcn", "photo", [90.0, 91.0, 92.0], everywhere=True)
-    record("nagphormer", "photo", [91.0, 92.5])
+    record("nagphormer", "photo", [91.0, 92.5, 93.0, 99.0])
+    record("sign", "photo", [90.0, 91.5], everywhere=True)  # twice +1.00, by chance perhaps
     paired = render._paired(TABLE)
-    assert "+1.25 [" in line(paired, "GCN")
+    assert "+1.17 [" in line(paired, "GCN")
+    assert line(paired, "SIGN") == "| SIGN | – | – |"
+
+
+def test_seconds_of_a_cpu_are_marked():
+    record("gcn", "photo", [94.0], everywhere=True)
+    record("sign", "photo", [94.0], everywhere=True, gpu=False)
+    stages = render._stages(TABLE)
+    assert "| 1 + 2 + 0.5 s, 1.5 GB |" in line(stages, "GCN")
+    assert "| 1 + 2 + 0.5 s, 1.5 GB, CPU |" in line(stages, "SIGN")
+
+
+def test_a_published_mean_without_deviation_is_taken_as_exact():
+    record("nagphormer", "citeseer", [75.0, 76.0, 77.0])
+    row = line(render.section(replace(ITEMS["table-gophormer"], datasets=("citeseer",))), "NAGphormer")
+    assert "76.00 ± 1.00 ×3 (paper 80.12, lower)" in row
 
 
 def test_data_that_cannot_be_had_is_marked(results):

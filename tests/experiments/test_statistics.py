@@ -29,12 +29,14 @@ def test_pairing_finds_a_difference_that_the_spread_between_splits_hides():
     assert str(found).startswith("+1.10 [+")
 
 
-def test_one_common_seed_tells_nothing():
-    assert paired_difference({0: 1.0, 1: 2.0}, {1: 2.0, 2: 3.0}) is None
+def test_two_common_seeds_tell_nothing():
+    assert paired_difference({0: 1.0, 1: 2.0, 2: 2.0}, {1: 2.0, 2: 3.0, 3: 3.0}) is None
+    assert difference_to_published([88.0, 88.1], (86.5, 0.4)) is None
 
 
 def test_equal_values_are_no_difference():
-    assert not paired_difference({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).is_one
+    same = {0: 1.0, 1: 2.0, 2: 4.0}
+    assert not paired_difference(same, same).is_one
 
 
 def test_the_difference_to_published_figures_is_welchs():
