@@ -28,9 +28,9 @@ class NodeClassifier:
         classes_: (C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it.
         config_: the settings that were used, a `TrainConfig`.
         model_: the trained `NAGphormer`, an `nn.Module`.
-        history_: one record per epoch.
+        history_: one record per epoch; `train_loss` is of the weights in training, `val_…` of the averaged ones.
         splits_: the nodes it was trained, validated and is to be tested on.
-        best_epoch_: the epoch whose weights were kept.
+        best_epoch_: the epoch whose weights, averaged with those of the epochs before, were kept.
         tokens_: where the tokens of the last graph it was used on come from.
 
     >>> from nagphormer import synthetic_graph, random_split

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import path_graph, random_adjacency, random_graph, star_graph
 
-from nagphormer import UserError, from_scipy, hop_tokens, laplacian_encoding, load_graph, synthetic_graph
+from nagphormer import UserError, from_scipy, hop_tokens, laplacian_encoding, load_graph, progress, synthetic_graph
 from nagphormer.tokens import columns, cpu, hop2token, memory, store
 from nagphormer.tokens.memory import SlicePlan, column_bytes
 
@@ -340,6 +340,15 @@ def test_hops_and_dimensions_may_be_numpy_integers(tmp_path):
 def test_fractions_of_a_hop_are_refused(no_work):
     with pytest.raises(TypeError):
         hop_tokens(WIDE, 2.5)
+
+
+def test_a_graph_that_a_gpu_has_no_room_for_goes_through_the_cpu(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_plain_lines", True)
+    graph = random_graph(300, 40, seed=2)
+    for room, device in ((2**30, "cuda"), (10_000, "cpu")):
+        monkeypatch.setattr(hop2token, "gpu_memory", lambda _, room=room: room)
+        assert hop2token.device_for_hops(graph, 3, "cuda") == device
+    assert "hops are made on the CPU" in capsys.readouterr().err
 
 
 def test_a_result_beyond_the_budget_is_refused_before_any_work(no_work, monkeypatch):

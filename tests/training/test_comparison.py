@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
 from small import class_graph, quick, sparse_graph
 
 from nagphormer import from_scipy
@@ -58,6 +60,18 @@ def test_tokens_may_come_either_way(project_first):
 def test_several_labels_per_node_are_compared():
     labels = np.stack([GRAPH.labels == 0, GRAPH.labels != 2], axis=1)
     assert logistic(from_scipy(GRAPH.adjacency(), GRAPH.features, labels, GRAPH.splits)) > 0.9
+
+
+def test_logistic_regression_learns_as_much_as_scikit_learns(monkeypatch):
+    monkeypatch.setitem(comparison.COMMON, "epochs", 500)
+    graph = from_scipy(GRAPH.adjacency(), GRAPH.features[:, :3] / 20, GRAPH.labels, GRAPH.splits)  # a long way to go
+    config = quick()
+    source = token_source(graph, config, "cpu")
+    tokens, labels = source.gather(torch.arange(300)).flatten(1).numpy(), np.asarray(graph.labels)
+    train = graph.splits["train"]
+    solved = LogisticRegression(C=1e6, max_iter=10_000).fit(tokens[train], labels[train])
+    found = logistic_accuracy(graph, config, source, "train")
+    assert found > solved.score(tokens[train], labels[train]) - 0.02
 
 
 def test_the_settings_that_are_best_in_validation_count(monkeypatch):

@@ -33,7 +33,7 @@ def trainer_on(device, config, source=None, graph=GRAPH):
 
 def losses(trainer):
     trainer.run()
-    return [record["train_loss"] for record in trainer.history.records]
+    return [record[name] for record in trainer.history.records for name in ("train_loss", "val_loss")]
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "fused"])
@@ -103,6 +103,45 @@ def test_training_follows_the_cpu(way, precision, accepted, either):
     config = quick(**WIDE, project_first=way, epochs=5, lr=0.001)
     on_cpu = losses(make_trainer(GRAPH, config))
     assert losses(trainer_on("cuda", replace(config, precision=precision))) == pytest.approx(on_cpu, rel=accepted)
+
+
+@pytest.mark.parametrize("way", ["never", "always"])
+def test_gradients_are_those_of_the_cpu(way, either):
+    config = quick(**WIDE, project_first=way, epochs=1)
+    nodes = torch.from_numpy(GRAPH.splits["train"].copy())
+    found = {}
+    for device in ("cpu", "cuda"):
+        trainer = trainer_on(device, config)
+        with kernels.worthwhile(1, loop.kernel_shape(config, trainer.source)):
+            trainer._backward(nodes.to(device), next(trainer.source.fetch([nodes])), len(nodes))
+        found[device] = {name: weight.grad.cpu() for name, weight in trainer.model.named_parameters()}
+    for name, expected in found["cpu"].items():
+        torch.testing.assert_close(found["cuda"][name], expected, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_steps_do_not_wait_for_the_gpu(either):
+    config = quick(**WIDE, **NOISE, device="cuda")
+    trainer = trainer_on("cuda", config)
+    trainer.model.train()
+    nodes = torch.from_numpy(GRAPH.splits["train"].copy()).cuda()
+    with kernels.worthwhile(1, loop.kernel_shape(config, trainer.source)):
+        for step in range(6):
+            torch.cuda.set_sync_debug_mode("error" if step > 2 else "default")  # by then it is captured
+            try:
+                trainer._step(nodes, iter([nodes]))
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+    assert trainer._captured[len(nodes)] is not None
+
+
+def test_training_again_takes_no_more_memory(either):
+    def fitted():
+        losses(trainer_on("cuda", quick(**WIDE, epochs=4, device="cuda")))
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_allocated()
+
+    first, *others = [fitted() for _ in range(6)][1:]
+    assert others == [first] * 4
 
 
 def test_streamed_tokens_are_the_resident_ones(either, monkeypatch, tmp_path):

@@ -39,7 +39,7 @@ from nagphormer.tokens.memory import (
     usable_memory,
 )
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.tokens.propagate import NeighborSum, resolve_device
+from nagphormer.tokens.propagate import LANES, NeighborSum, resolve_device
 from nagphormer.tokens.store import (
     DTYPES,
     FORMAT,
@@ -126,6 +126,7 @@ def _compute(
 ) -> TokenStore:
     """Make the tokens that `wanted` describes."""
     hops, encoding_dim, dtype = wanted["hops"], wanted["encoding_dim"], wanted["dtype"]
+    device = device_for_hops(graph, hops, device)
     width = max(graph.num_features, 1) + encoding_dim
     num_bytes = graph.num_nodes * (hops + 1) * width * np.dtype(DTYPES[dtype]).itemsize
     search_device = "cpu"
@@ -176,6 +177,18 @@ def _compute(
         write_json(folder / MANIFEST, manifest)
     assert out is not None
     return TokenStore.open(out)
+
+
+def device_for_hops(graph: Graph, hops: int, device: str) -> str:
+    """The device itself, or the CPU where a GPU has no room for the graph and a few columns."""
+    if device == "cpu":
+        return device
+    columns = LANES * column_bytes(graph.num_nodes, hops, np.dtype(np.float32).itemsize)
+    needed, room = adjacency_bytes(graph) + columns + 8 * GPU_PIECE_BYTES, gpu_memory(device)
+    if needed <= room:
+        return device
+    note(f"hops are made on the CPU: {format_size(needed)} do not fit the GPU's {format_size(room)}")
+    return "cpu"
 
 
 def _can_stay(graph: Graph, hops: int, dtype: str, num_bytes: int, device: str) -> bool:

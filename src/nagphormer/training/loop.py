@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from nagphormer.training.task import Task
 
 @dataclass
 class Outcome:
-    """How training ended; the model holds the weights of the best epoch."""
+    """How training ended; the model holds the weights that were best on the validation nodes."""
 
     best_epoch: int
     """0 when not one was finished."""
@@ -80,7 +81,7 @@ class Trainer:
         self._captured: dict[int, _CapturedStep | None] = {}
 
     def run(self) -> Outcome:
-        """Train until patience or epochs run out; the model is left with the best epoch's weights."""
+        """Train until patience or epochs run out; the model is left with the weights that were judged best."""
         config, diverged = self.config, ""
         first = 1 + self._resume()
         with (
@@ -265,11 +266,10 @@ class _CapturedStep:
         self._nodes = nodes.clone()
         self._rows = self._nodes if rows.ndim == 1 else rows.clone()
         self._graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream(nodes.device)
         # batches are read ahead by other threads, which may allocate meanwhile
         with (
             torch.cuda.device(nodes.device),
-            torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"),
+            torch.cuda.graph(self._graph, stream=_capturing(nodes.device), capture_error_mode="thread_local"),
         ):
             self._loss = learn(len(nodes), [(self._nodes, self._rows)])
 
@@ -280,6 +280,12 @@ class _CapturedStep:
             self._rows.copy_(rows)
         self._graph.replay()
         return self._loss
+
+
+@cache
+def _capturing(device: torch.device) -> torch.cuda.Stream:
+    """The stream on which a device's steps are captured: one for all, since cuBLAS keeps memory for each."""
+    return torch.cuda.Stream(device)
 
 
 def kernel_shape(config: TrainConfig, source: TokenSource) -> tuple[Any, ...]:
