@@ -19,8 +19,8 @@ OURS = "nagphormer"
 INTRODUCTION = """# Results
 
 NAGphormer and the methods it is compared with: each table and figure of the paper's evaluation. This page is written
-by `python -m experiments render` from the cells in `experiments/results/cells/`; every number in it was measured by the
-command above its table.
+by `python -m experiments render` from the cells in `experiments/results/cells/`; every number in a
+table, but for the paper's, was measured by the command above it.
 
 - **Splits**: random 60/20/20, seed s = `np.random.RandomState(s).permutation(n)`, the same for all methods. The paper's
   own splits are not published.
