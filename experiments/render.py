@@ -186,8 +186,9 @@ def _stages(item: Item) -> str:
             if not facts:
                 texts.append("–")
                 continue
+            place = "" if any(each["gpu"] for each in facts) else ", CPU"
+            facts = [each for each in facts if each["gpu"] or place]
             seconds = (mean(each["stages"][stage] for each in facts) for stage in ("prepare", "train", "infer"))
-            place = "" if all(each["gpu"] for each in facts) else ", CPU"
             texts.append(" + ".join(map(_seconds, seconds)) + f" s, {_peak(facts):.2g} GB{place}")
         rows.append([row.title, *texts])
     heading = (

@@ -21,7 +21,7 @@ def results(monkeypatch, tmp_path):
     return tmp_path
 
 
-def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, everywhere=False, gpu=True):
+def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, everywhere=False, gpu=True, train=2.0):
     """Cells of a method with one of its candidates, one a seed; accuracies in percent; or with all of them."""
     first, *others = METHODS[method].settings(dataset)
     for other in others if everywhere else ():
@@ -34,7 +34,7 @@ def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, ev
             "val_accuracy": val,
             "val_loss": 1.0,
             "epochs": 7,
-            "stages": {"prepare": 1.0, "train": 2.0, "infer": 0.5},
+            "stages": {"prepare": 1.0, "train": train, "infer": 0.5},
             "peak_gb": 1.5,
             "gpu": gpu,
             "device": "abacus",
@@ -113,8 +113,9 @@ def test_paired_differences_are_on_common_seeds():
     assert line(paired, "SIGN") == "| SIGN | – | – |"
 
 
-def test_seconds_of_a_cpu_are_marked():
-    record("gcn", "photo", [94.0], everywhere=True)
+def test_seconds_of_a_cpu_are_marked_and_not_mixed_with_those_of_a_gpu():
+    record("gcn", "photo", [94.0, 95.0], everywhere=True, gpu=False, train=99.0)
+    record("gcn", "photo", [94.0])
     record("sign", "photo", [94.0], everywhere=True, gpu=False)
     stages = render._stages(TABLE)
     assert "| 1 + 2 + 0.5 s, 1.5 GB |" in line(stages, "GCN")
