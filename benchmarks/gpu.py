@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from measure import describe_machine, print_table
 from restated import SAME, Restated, RestatedStep
+from torch.nn import functional
 
 from nagphormer import (
     Graph,
@@ -38,6 +39,7 @@ from nagphormer import (
 from nagphormer.data.datasets import DATASETS
 from nagphormer.inference.predict import decisions
 from nagphormer.model import kernels
+from nagphormer.model.encoder import SelfAttention
 from nagphormer.tokens import laplacian
 from nagphormer.tokens.memory import limit_gpu_memory, round_up
 from nagphormer.tokens.normalization import loop_degrees
@@ -51,6 +53,7 @@ SIZE = DATASETS["amazon2m"]
 WIDTH = SIZE.num_features + 3
 CONFIG = replace(SAME, feature_scaling="none", precision="bf16", epochs=2000)
 TRAINED_NODES = 200_000
+COLD_NODES = 20_000
 
 
 def main() -> None:
@@ -58,9 +61,14 @@ def main() -> None:
     parser.add_argument("--pipeline", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--begun", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--gpu-memory", help=argparse.SUPPRESS)
+    parser.add_argument("--cold-epochs", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--repaid", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.pipeline:
         _pipeline(options.pipeline, options.begun, options.gpu_memory)
+        return
+    if options.cold_epochs:
+        _cold(options.cold_epochs, options.repaid)
         return
     print(f"{torch.cuda.get_device_name()}; {describe_machine()}\n")
     bandwidth, rate = _bandwidth(), _product_rate()
@@ -71,6 +79,8 @@ def main() -> None:
     store = hop_tokens(graph, CONFIG.hops, device="cuda")
     rows += _learning(graph, store, rate)
     print_table(("work", "measured", "target", "floor"), rows)
+    print("\nAttention of one layer, projections included, forward and backward, batch 2000:")
+    print_table(("form", "milliseconds"), _attentions())
     del store
     torch.cuda.empty_cache()
     print(flush=True)
@@ -79,6 +89,7 @@ def main() -> None:
         del graph
         for memory in (None, "8GB"):
             _print_pipeline(Path(folder) / "graph", memory)
+    _print_cold()
 
 
 def _hop(graph: Graph, bandwidth: float) -> tuple[str, ...]:
@@ -128,21 +139,76 @@ def _learning(graph: Graph, store: Any, rate: float) -> list[tuple[str, ...]]:
     return rows
 
 
-def _print_pipeline(folder: Path, memory: str | None) -> None:
+def _attentions() -> list[tuple[str, ...]]:
+    """Seconds of our kernel, of plain products and of torch's fused attention."""
+    attention = SelfAttention(CONFIG.hidden_dim, CONFIG.num_heads, CONFIG.attention_dropout).cuda()
+    hidden = torch.randn(2000, CONFIG.hops + 1, CONFIG.hidden_dim, device="cuda", requires_grad=True)
+
+    def of_torch(hidden: torch.Tensor) -> torch.Tensor:
+        query, key, value = attention.project(hidden).unflatten(2, (3, CONFIG.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(query, key, value, dropout_p=CONFIG.attention_dropout)
+        return attention.out(mixed.transpose(1, 2).flatten(2))
+
+    def step(form: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            form(hidden).sum().backward()
+
+    rows: list[tuple[str, ...]] = []
+    for name, form, values in (
+        ("our kernel", attention, np.inf),
+        ("plain products", attention, 0),
+        ("scaled_dot_product_attention", of_torch, 0),
+    ):
+        with kernels.worthwhile(values, name):
+            rows.append((name, f"{1e3 * _seconds(partial(step, form)):.3f}"))
+    return rows
+
+
+def _print_cold() -> None:
+    """Whether the kernels repay compiling, below and above the bound from which they are used."""
+    rows = []
+    for share in (0.5, 2.0):
+        epochs = round(share * kernels.REPAID / (COLD_NODES * (CONFIG.hops + 1) * CONFIG.hidden_dim))
+        with_kernels, without = (_in_new_process("--cold-epochs", epochs, "--repaid", bound) for bound in (0, np.inf))
+        rows.append((f"{epochs}", f"{with_kernels['seconds']:.1f} s", f"{without['seconds']:.1f} s"))
+    print(f"Training on {COLD_NODES:,} nodes in a new process with empty compile caches:")
+    print_table(("epochs", "kernels compiled", "plain modules"), rows)
+
+
+def _cold(epochs: int, repaid: float) -> None:
+    kernels.REPAID = repaid
+    graph = synthetic_graph(2 * COLD_NODES, 20 * COLD_NODES, SIZE.num_features, SIZE.num_classes)
+    nodes = np.arange(graph.num_nodes)
+    graph = graph.with_splits(train=nodes[:COLD_NODES], val=nodes[COLD_NODES : COLD_NODES + 1000])
+    store = hop_tokens(graph, CONFIG.hops, encoding_dim=3, device="cuda")
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    classifier = NodeClassifier(recipe="paper-amazon2m", num_heads=8, precision="bf16", epochs=epochs, patience=epochs)
+    classifier.fit(graph, tokens=store)
+    torch.cuda.synchronize()
+    print(json.dumps({"seconds": time.perf_counter() - start}))
+
+
+def _in_new_process(*options: object) -> dict[str, Any]:
+    """What this file prints last with some options, in a process with empty compile caches."""
     with tempfile.TemporaryDirectory() as caches:
         names = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "NUMBA_CACHE_DIR", "CUDA_CACHE_PATH")
         environment = os.environ | {name: f"{caches}/{name}" for name in names}
-        limit = ["--gpu-memory", memory] if memory else []
-        command = [sys.executable, __file__, "--pipeline", str(folder), "--begun", str(time.time()), *limit]
+        command = [sys.executable, __file__, *map(str, options)]
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if ran.returncode:
         sys.exit(ran.stderr)
-    print(ran.stderr, file=sys.stderr)
-    facts = json.loads(ran.stdout.splitlines()[-1])
+    return json.loads(ran.stdout.splitlines()[-1]) | {"said": ran.stderr}
+
+
+def _print_pipeline(folder: Path, memory: str | None) -> None:
+    limit = ["--gpu-memory", memory] if memory else []
+    facts = _in_new_process("--pipeline", folder, "--begun", time.time(), *limit)
+    print(facts["said"], file=sys.stderr)
     total = sum(facts["stages"].values())
     print(f"Everything in a new process{f', {memory} of the GPU' if memory else ' (target ≤ 20 s)'}: {total:.1f} s")
     print_table(("stage", "seconds"), [(name, f"{seconds:.2f}") for name, seconds in facts["stages"].items()])
-    said = "".join(f"; {line.strip()}" for line in ran.stderr.splitlines() if "GPU" in line)
+    said = "".join(f"; {line.strip()}" for line in facts["said"].splitlines() if "GPU" in line)
     print(f"\nGPU memory reserved at most {facts['peak'] / 1e9:.1f} GB; test accuracy {facts['accuracy']:.4f}{said}")
     print(flush=True)
 
