@@ -53,7 +53,7 @@ SIZE = DATASETS["amazon2m"]
 WIDTH = SIZE.num_features + 3
 CONFIG = replace(SAME, feature_scaling="none", precision="bf16", epochs=2000)
 TRAINED_NODES = 200_000
-COLD_NODES = 20_000
+COLD_NODES, COLD_EPOCHS = 20_000, (100, 400)
 
 
 def main() -> None:
@@ -165,14 +165,19 @@ def _attentions() -> list[tuple[str, ...]]:
 
 
 def _print_cold() -> None:
-    """Whether the kernels repay compiling, below and above the bound from which they are used."""
-    rows = []
-    for share in (0.5, 2.0):
-        epochs = round(share * kernels.REPAID / (COLD_NODES * (CONFIG.hops + 1) * CONFIG.hidden_dim))
-        with_kernels, without = (_in_new_process("--cold-epochs", epochs, "--repaid", bound) for bound in (0, np.inf))
-        rows.append((f"{epochs}", f"{with_kernels['seconds']:.1f} s", f"{without['seconds']:.1f} s"))
+    """How much training repays compiling the kernels."""
+    compiled, plain = (
+        np.array([_in_new_process("--cold-epochs", epochs, "--repaid", bound)["seconds"] for epochs in COLD_EPOCHS])
+        for bound in (0, np.inf)
+    )
     print(f"Training on {COLD_NODES:,} nodes in a new process with empty compile caches:")
-    print_table(("epochs", "kernels compiled", "plain modules"), rows)
+    rows = zip(COLD_EPOCHS, compiled, plain, strict=True)
+    print_table(
+        ("epochs", "kernels compiled", "plain modules"), [(f"{e}", f"{c:.1f} s", f"{p:.1f} s") for e, c, p in rows]
+    )
+    slope, cost = np.polyfit(COLD_EPOCHS, compiled - plain, 1)
+    values = -cost / slope * COLD_NODES * (CONFIG.hops + 1) * CONFIG.hidden_dim
+    print(f"\nCompiling costs {cost:.1f} s, repaid after {values:.1e} hidden values; used from {kernels.REPAID:.0e} on")
 
 
 def _cold(epochs: int, repaid: float) -> None:
