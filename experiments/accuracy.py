@@ -9,11 +9,11 @@ there already, with the same settings, is shown and not measured again.
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from experiments.cells import measured, read_cell, write_cell
-from experiments.statistics import paired_difference
+from experiments.statistics import paired_difference, spread
 from nagphormer import NodeClassifier, load_graph
 from nagphormer.recipes import resolve
 
@@ -75,14 +75,10 @@ def _change(dataset: str, cells: list[dict[str, Any]], recipe: str) -> str:
 
 
 def _row(dataset: str, cells: list[dict[str, Any]]) -> str:
-    def spread(key: str) -> str:
-        values = [100 * cell[key] for cell in cells]
-        return f"{mean(values):.2f} ± {stdev(values) if len(values) > 1 else 0:.2f}"
-
     epochs = mean(cell["epochs"] for cell in cells)
     seconds = mean(cell["seconds"] for cell in cells)
     peak = max(cell["peak_gb"] for cell in cells)
-    accuracies = f"{spread('test_accuracy')} | {spread('val_accuracy')}"
+    accuracies = " | ".join(spread([100 * cell[key] for cell in cells]) for key in ("test_accuracy", "val_accuracy"))
     return f"| {dataset} | {accuracies} | {epochs:.0f} | {seconds:.1f} | {peak:.2f} GB |"
 
 

@@ -10,10 +10,11 @@ same settings, is shown and not measured again.
 import argparse
 import warnings
 from dataclasses import asdict
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from experiments.cells import measured, read_cell, write_cell
+from experiments.statistics import spread
 from nagphormer import Graph, NodeClassifier, TrainConfig, load_graph, random_split
 from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
 
@@ -69,7 +70,7 @@ def _cell(dataset: str, seed: int) -> dict[str, Any]:
 
 def _row(dataset: str, cells: list[dict[str, Any]]) -> str:
     columns = {model: [100 * cell[model] for cell in cells] for model in MODELS}
-    texts = [f"{mean(values):.2f} ± {stdev(values) if len(values) > 1 else 0:.2f}" for values in columns.values()]
+    texts = [spread(values) for values in columns.values()]
     ours, *rivals = (mean(values) for values in columns.values())
     seconds = mean(cell["seconds"] for cell in cells)
     return f"| {dataset} | {' | '.join(texts)} | {ours - max(rivals):+.2f} | {seconds:.1f} |"

@@ -25,9 +25,9 @@ table, but for the paper's, was measured by the command above it.
 - **Splits**: random 60/20/20, seed s = `np.random.RandomState(s).permutation(n)`, the same for all methods. The paper's
   own splits are not published.
 - **Training**: at most 3,000 epochs, patience 100 (epochs without a better validation accuracy or loss), the weights of
-  the best validation accuracy. The same for all methods.
-- **Tuning**: at most four settings a method and data set, the published one among them, chosen by validation accuracy
-  on seed 0 (whose validation nodes are test nodes of other seeds). NAGphormer has one: the paper's.
+  the best validation accuracy. The same for all methods; of Polynormer the epochs after its local phase count.
+- **Tuning**: at most four settings a method and data set, the published one among them where there is one, chosen by
+  validation accuracy on seed 0 (whose validation nodes are test nodes of other seeds). NAGphormer has one: the paper's.
 - **Numbers**: test accuracy in percent, mean ± deviation × number of seeds. *paper* is what the paper reports, over ten
   runs; *higher*, *lower* and *same* say whether the 95 % interval of the difference of means (Welch) leaves out zero;
   where the paper gives no deviation its mean is taken as exact.

@@ -53,7 +53,7 @@ def test_every_seed_gives_a_cell_and_every_data_set_a_row(measure, tmp_path, cap
     mean, spread = np.mean([100 * cell["test_accuracy"] for cell in cells]), cells[0]["test_accuracy"]
     spread = 100 * abs(spread - cells[1]["test_accuracy"]) / np.sqrt(2)  # of two, by hand
     row = capsys.readouterr().out.splitlines()[-1]
-    assert row.startswith(f"| cora | {mean:.2f} ± {spread:.2f} | ")
+    assert row.startswith(f"| cora | {mean:.2f} ± {spread:.2f} ×2 | ")
 
 
 def test_a_cell_that_is_there_is_not_measured_again(measure, tmp_path, capsys):
@@ -62,4 +62,4 @@ def test_a_cell_that_is_there_is_not_measured_again(measure, tmp_path, capsys):
     assert path.parent.name == "accuracy-tiny-fp32"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"test_accuracy": 0.123}))
     measure("--datasets", "cora", "--seeds", "1", "--precision", "fp32")
-    assert "| cora | 12.30 ± 0.00 | " in capsys.readouterr().out
+    assert "| cora | 12.30 ×1 | " in capsys.readouterr().out

@@ -24,7 +24,7 @@ LONGEST = 32
 TILE_BYTES = 1 << 14
 """Bytes of a head's queries, keys or values of a node; several such tiles must fit a small card's shared memory."""
 
-REPAID = 5e10
+REPAID = 6e10
 """Hidden values, B·T·D of all layers and batches of a training, after which compiling has been paid back (H200)."""
 
 if triton is not None:
