@@ -245,8 +245,8 @@ def _limit(grid: Grid) -> None:
     else:
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
     threads = max(1, len(os.sched_getaffinity(0)) // grid.jobs)
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # before torch: it starts OpenMP anew
     torch.set_num_threads(threads)
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
 
 
 def tell(facts: dict[str, Any]) -> str:

@@ -1,4 +1,5 @@
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -55,6 +56,18 @@ def test_json_is_all_that_stands_on_stdout(run, graph_path):
     assert json.loads(out) == facts
 
 
+@pytest.mark.parametrize("words", [(), ("--quiet",), ("--json",)])
+def test_no_command_shows_the_help(words, run):
+    code, out, _ = run(*words)
+    assert code == 0
+    assert "prepare" in out
+
+
+def test_the_next_command_can_be_pasted_with_blanks_in_a_path(run, graph_path):
+    _, _, err = run("prepare", graph_path, "--out", "my tokens")
+    assert shlex.split(err.splitlines()[-1])[-4:] == ["--tokens", "my tokens", "--out", "my-run"]
+
+
 def test_quiet_leaves_stderr_empty(run, graph_path):
     code, out, err = run("--quiet", "prepare", graph_path, "--out", "tokens")
     assert (code, err) == (0, "")
@@ -89,9 +102,19 @@ def test_a_yaml_key_that_is_unknown_is_refused(run, graph_path, tmp_path):
     assert not (tmp_path / "tokens").exists()
 
 
-@pytest.mark.parametrize("content", ["hops: [", "- 1\n- 2\n", "just text"])
+@pytest.mark.parametrize("value", ["2.5", "three", "true"])
+def test_a_yaml_number_that_is_not_whole_is_refused(value, run, graph_path, tmp_path):
+    (tmp_path / "settings.yaml").write_text(f"hops: {value}\n")
+    code, _, err = run("prepare", graph_path, "--out", "tokens", "--config", "settings.yaml")
+    assert code == 2
+    assert err.startswith("nagphormer: settings.yaml has hops: ")
+    assert err.endswith("which should be a whole number\n")
+    assert not (tmp_path / "tokens").exists()
+
+
+@pytest.mark.parametrize("content", [b"hops: [", b"- 1\n- 2\n", b"just text", b"hops: \xff"])
 def test_a_yaml_file_that_cannot_be_read_is_refused(content, run, graph_path, tmp_path):
-    (tmp_path / "settings.yaml").write_text(content)
+    (tmp_path / "settings.yaml").write_bytes(content)
     code, _, err = run("prepare", graph_path, "--out", "tokens", "--config", "settings.yaml")
     assert code == 2
     assert err.startswith("nagphormer: the configuration settings.yaml ")

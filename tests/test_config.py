@@ -70,6 +70,7 @@ def test_a_network_without_inputs_or_outputs_is_refused(name):
         ("weight_decay", -1e-5, "weight_decay must be 0 or more, not -1e-05"),
         ("clip_norm", -1, "clip_norm must be 0 or more, not -1"),
         ("seed", -1, "seed must be 0 or more, not -1"),
+        ("seed", 2**32, r"seed must be below 2\*\*32, not 4294967296"),
         ("lr", 0, "lr must be above 0, not 0"),
         ("lr", nan, "lr must be a finite number, not nan"),
         ("decay_updates", 9, "decay_updates=9 is below warmup_updates=10"),

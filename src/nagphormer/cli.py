@@ -110,8 +110,8 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
         f"test accuracy: NAGphormer {accuracy:.1%}, logistic regression on the tokens {logistic:.1%}, "
         f"MLP without the graph {mlp:.1%}\nwrote {out / 'run'}: weights, settings, metrics",
     )
-    say_next(f"nagphormer predict {out / 'run'} cora --out predictions.csv")
-    say_next("nagphormer import --edges YOUR-EDGES.csv --nodes YOUR-NODES.csv --out my-graph")
+    say_next("predict", out / "run", "cora", "--out", "predictions.csv")
+    say_next("import", "--edges", "YOUR-EDGES.csv", "--nodes", "YOUR-NODES.csv", "--out", "my-graph")
 
 
 @app.command(name="import")
@@ -135,7 +135,7 @@ def import_graph(config: ImportConfig) -> None:
     )
     if config.nodes is not None and graph.labels is None:
         say(f"note: {config.nodes} has no column {config.label!r}, so no node has a class")
-    say_next(f"nagphormer info {config.out} --hops 3")
+    say_next("info", config.out, "--hops", 3)
 
 
 @app.command
@@ -213,7 +213,7 @@ def prepare(
         say("note: the graph has no features; log(1 + degree) stands for them")
     store = hop_tokens(loaded, out=out, **asdict(config))
     _report_store(store, reused=known)
-    say_next(f"nagphormer train {graph} --tokens {out} --out my-run")
+    say_next("train", graph, "--tokens", out, "--out", "my-run")
 
 
 @app.command
@@ -282,7 +282,7 @@ def train(
     result({"path": str(out), **trained.outcome}, f"wrote {out}: {describe_run(trained)}")
     if trained.diverged:
         raise UserError(trained.diverged)
-    say_next(f"nagphormer evaluate {out} {graph} --split test")
+    say_next("evaluate", out, graph, "--split", "test")
 
 
 @app.command
@@ -309,7 +309,7 @@ def evaluate(
     source = open_source(trained, loaded, use.device, use.tokens, run)
     facts = scores(trained, source, loaded, split)
     result(facts, table({name: None if value is None else f"{value:.4f}" for name, value in facts.items()}))
-    say_next(f"nagphormer predict {run} {graph} --out predictions.parquet")
+    say_next("predict", run, graph, "--out", "predictions.parquet")
 
 
 @app.command
@@ -432,7 +432,7 @@ def _report_store(store: Any, reused: bool) -> None:
 
 def _with_address(tokens: tuple[str, ...]) -> list[str]:
     """The tokens, with `--cluster` that has no address of its own meaning a local one."""
-    following = (*tokens[1:], "--")
+    following = (*tokens, "--")[1:]
     pairs = zip(tokens, following, strict=True)
     bare = ((token, token == "--cluster" and after.startswith("-")) for token, after in pairs)
     return [f"{token}=local" if alone else token for token, alone in bare]
@@ -461,11 +461,13 @@ def _read_config(path: Path, tokens: tuple[str, ...]) -> Any:
     import yaml
     from cyclopts.config import Yaml
 
+    from nagphormer.recipes import checked
+
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read the configuration {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"the configuration {path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(settings, dict):
         raise UserError(f"the configuration {path} must hold lines such as 'hops: 3'")
@@ -473,7 +475,10 @@ def _read_config(path: Path, tokens: tuple[str, ...]) -> Any:
     if command is not None:
         arguments = app[command].assemble_argument_collection()
         known = sorted({name.lstrip("-").replace("-", "_") for argument in arguments for name in argument.names})
-        for key in settings:
-            if str(key).replace("-", "_") not in known:
+        for key, value in settings.items():
+            name = str(key).replace("-", "_")
+            if name not in known:
                 raise UserError(f"{path} has an unknown setting {key!r}.{nearest(str(key), known)}")
+            if name in TrainConfig.__dataclass_fields__:
+                checked(path, name, value)  # Cyclopts would cut 2.5 hops to 2
     return Yaml(path, use_commands_as_keys=False)

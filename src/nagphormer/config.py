@@ -193,6 +193,8 @@ class TrainConfig(NetworkConfig):
         _check_shares(self, "averaging", *(() if self.feature_dropout is None else ("feature_dropout",)))
         if not self.lr > 0:
             raise UserError(f"lr must be above 0, not {self.lr}")
+        if self.seed >= 2**32:
+            raise UserError(f"seed must be below 2**32, not {self.seed}")
         if self.decay_updates < self.warmup_updates:
             raise UserError(
                 f"decay_updates={self.decay_updates} is below warmup_updates={self.warmup_updates}: "

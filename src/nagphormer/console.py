@@ -1,6 +1,7 @@
 """What commands print: results on stdout, as text or JSON, and words for people on stderr."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -25,9 +26,9 @@ def say(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def say_next(command: str) -> None:
-    """The command to run next."""
-    say(f"next: {command}")
+def say_next(*words: object) -> None:
+    """The command to run next, as a shell takes it."""
+    say(f"next: {shlex.join(['nagphormer', *map(str, words)])}")
 
 
 def result(facts: dict[str, Any], text: str) -> None:

@@ -245,7 +245,7 @@ def test_whole_floats_and_booleans_are_labels():
     assert from_scipy(PATH, labels=[True, False, True, True]).labels.tolist() == [1, 0, 1, 1]
 
 
-@pytest.mark.parametrize("missing", [None, "", float("nan")])
+@pytest.mark.parametrize("missing", [None, "", float("nan"), "-1", -1])
 def test_text_labels_become_sorted_class_names(missing):
     graph = from_scipy(PATH, labels=np.array(["pear", missing, "apple", "pear"], object))
     assert graph.class_names == ("apple", "pear")

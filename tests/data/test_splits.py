@@ -38,6 +38,12 @@ def test_fractions_that_add_up_inexactly_lose_no_node():
     assert sizes(random_split(graph_with(np.zeros(10, int)), train=1.0, val=0.0)) == (10, 0, 0)
 
 
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_that_numpy_does_not_take_is_refused(seed):
+    with pytest.raises(UserError, match=rf"seed must be at least 0 and below 2\*\*32, not {seed}"):
+        random_split(graph_with(np.arange(13) % 3), seed=seed)
+
+
 def test_seeds_differ_and_repeat():
     graph = graph_with(np.zeros(50, int))
     first, again, other = (random_split(graph, seed=seed).splits["train"] for seed in (0, 0, 1))

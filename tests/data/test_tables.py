@@ -195,6 +195,10 @@ def test_text_labels_become_sorted_class_names_and_empty_is_unknown(tmp_path):
     assert labels_of(tmp_path, ["dog", None, "cat", "", "dog"]) == ([1, -1, 0, -1, 1], ("cat", "dog"))
 
 
+def test_minus_one_is_unknown_among_names_too(tmp_path):
+    assert labels_of(tmp_path, ["dog", "-1", "cat", "10"]) == ([2, -1, 1, 0], ("10", "cat", "dog"))
+
+
 def test_labels_from_zero_on_stay_as_they_are(tmp_path):
     assert labels_of(tmp_path, [2, 0, None, 1, -1]) == ([2, 0, -1, 1, -1], None)
 

@@ -170,3 +170,15 @@ def wait_for(condition, seconds=60):
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.1)
+
+
+def test_a_child_keeps_to_its_share_of_the_cores():
+    code = """
+import os, torch
+from experiments.harness import Grid, Limits, _limit
+from experiments.measure import Budget
+_limit(Grid("cpu", len(os.sched_getaffinity(0)), Limits(memory=16, seconds=60), Budget()))
+print(torch.get_num_threads())
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "1\n"

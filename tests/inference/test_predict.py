@@ -320,6 +320,12 @@ def test_an_older_table_is_replaced_whole_or_not_at_all(model, tmp_path, monkeyp
     assert read(path).num_rows == 120
 
 
+def test_a_folder_is_no_table(tmp_path):
+    (tmp_path / "found.csv").mkdir()
+    with pytest.raises(UserError, match=r"found\.csv is a folder: name a file to write"):
+        predict.check_table_path(tmp_path / "found.csv")
+
+
 @pytest.mark.parametrize("name", ["found.txt", "found", "found.parquet.gz", "csv"])
 def test_an_ending_that_names_no_format_is_refused(name):
     with pytest.raises(UserError, match=f"{name} should end in .parquet or .csv"):

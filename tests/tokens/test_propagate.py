@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -137,3 +141,15 @@ def test_a_gpu_named_by_its_number_becomes_the_current_one(monkeypatch):
     for device in ("cuda:2", "cuda:x", "cuda:"):
         with pytest.raises(UserError, match="torch sees 2, so use cuda:0 to cuda:1"):
             resolve_device(device)
+
+
+def test_torch_keeps_its_number_of_threads():
+    code = """
+import torch, numpy as np, scipy.sparse as sp
+from nagphormer import from_scipy, hop_tokens
+hop_tokens(from_scipy(sp.eye_array(4, k=1), np.eye(4)), hops=1)
+print(torch.get_num_threads())
+"""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == "1\n"

@@ -29,7 +29,7 @@ def random_split(graph: Graph, train: float = 0.6, val: float = 0.2, seed: int =
             f"train={train} and val={val} do not fit: train must be above 0, val at least 0, "
             f"and both together at most 1"
         )
-    nodes = np.random.RandomState(seed).permutation(labeled_nodes(graph))  # (n,)
+    nodes = _random_state(seed).permutation(labeled_nodes(graph))  # (n,)
     val_start = int(train * len(nodes))
     test_start = int(round(train + val, 9) * len(nodes))  # rounded: .7 + .1 is a hair below .8
     if val_start == 0:
@@ -64,7 +64,7 @@ def per_class_split(graph: Graph, train: int = 20, val: int = 30, seed: int = 0)
                 f"class {name} has {len(found)} labeled nodes, but {train} to train and {val} to validate "
                 f"are wanted: lower train and val, or use random_split"
             )
-    draw = np.random.RandomState(seed)
+    draw = _random_state(seed)
     train_idx = [draw.choice(found, train, replace=False) for found in members]
     left = [np.setdiff1d(found, taken) for found, taken in zip(members, train_idx, strict=True)]
     val_idx = [draw.choice(found, val, replace=False) for found in left]
@@ -90,7 +90,7 @@ def budget_split(graph: Graph, train: int = 20, val: int = 30, seed: int = 0) ->
             f"{num_train:,} nodes to train and {num_val:,} to validate are wanted, but only {len(nodes):,} "
             f"are labeled: lower train and val"
         )
-    draw = np.random.RandomState(seed)
+    draw = _random_state(seed)
     train_idx = draw.choice(nodes, num_train, replace=False)
     val_idx = draw.choice(np.setdiff1d(nodes, train_idx), num_val, replace=False)
     return _rest_is_test(graph, nodes, train_idx, val_idx)
@@ -116,3 +116,9 @@ def _check_counts(train: int, val: int) -> None:
 def _rest_is_test(graph: Graph, nodes: np.ndarray, train_idx: np.ndarray, val_idx: np.ndarray) -> Graph:
     test_idx = np.setdiff1d(nodes, np.concatenate([train_idx, val_idx]))
     return graph.with_splits(train=train_idx, val=val_idx, test=test_idx)
+
+
+def _random_state(seed: int) -> np.random.RandomState:
+    if not 0 <= seed < 2**32:
+        raise UserError(f"seed must be at least 0 and below 2**32, not {seed}")
+    return np.random.RandomState(seed)

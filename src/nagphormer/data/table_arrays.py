@@ -177,7 +177,7 @@ def _number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], 
         wrong = next((text for text in texts if fractions and _is_fraction(text)), None)
         if wrong is not None:
             raise UserError(f"label {wrong} is a fraction: labels are whole numbers or text, -1 or empty for unknown")
-        values = {text: text for text in texts}
+        values = {text: text if values.get(text) != -1 else -1 for text in texts}
     distinct = sorted(set(values.values()) - {-1})
     numbers = {value: number for number, value in enumerate(distinct)} | {-1: -1}
     names = None if distinct == list(range(len(distinct))) else tuple(map(str, distinct))

@@ -227,9 +227,11 @@ def write_predictions(
 
 
 def check_table_path(path: str | os.PathLike[str]) -> None:
-    """Refuse an ending that is neither .parquet nor .csv."""
+    """Refuse a folder, and an ending that is neither .parquet nor .csv."""
     if Path(path).suffix not in (".parquet", ".csv"):
         raise UserError(f"{path} should end in .parquet or .csv, so that its format is known")
+    if Path(path).is_dir():
+        raise UserError(f"{path} is a folder: name a file to write")
 
 
 def _gathered(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:

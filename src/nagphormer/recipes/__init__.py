@@ -56,12 +56,12 @@ def settings_of(path: Path) -> dict[str, Any]:
     for name, value in content.items():
         if name not in known:
             raise UserError(f"{path} has an unknown setting {name!r}.{nearest(str(name), list(known))}")
-        content[name] = _checked(path, name, value)
+        content[name] = checked(path, name, value)
     return content
 
 
-def _checked(path: Path, name: str, value: Any) -> Any:
-    """A number where the default is one: YAML reads 1e-4 as text."""
+def checked(path: Path, name: str, value: Any) -> Any:
+    """A setting of a file, a number where the default is one: YAML reads 1e-4 as text."""
     hint = get_type_hints(TrainConfig)[name]
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if value is None and type(None) in kinds:

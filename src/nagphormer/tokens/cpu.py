@@ -9,6 +9,7 @@ width, bit for bit. float16 travels as uint16, since numba knows no half precisi
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,16 @@ CACHE_LINE = 64
 
 _vector = ir.VectorType(ir.FloatType(), LANES)
 _half_vector = ir.VectorType(ir.HalfType(), LANES)
+
+
+def num_threads() -> int:
+    """How many threads numba has. Asked first, it starts them, and torch would be given as many: it keeps its own."""
+    torch = sys.modules.get("torch")
+    torchs = torch.get_num_threads() if torch else 0
+    count = numba.get_num_threads()
+    if torch:
+        torch.set_num_threads(torchs)
+    return count
 
 
 def _load(builder: Any, address: Any, is_half: bool) -> Any:

@@ -37,13 +37,11 @@ class NeighborSum:
         self._loop = loop
         factor = np.ascontiguousarray(factor, np.float32)
         if device == "cpu":
-            import numba
-
-            from nagphormer.tokens.cpu import cut_rows
+            from nagphormer.tokens.cpu import cut_rows, num_threads
 
             self._factor = factor
             self._csr = (graph.indptr, graph.indices, graph.weights)
-            self._bounds = cut_rows(graph.indptr, 64 * numba.get_num_threads())
+            self._bounds = cut_rows(graph.indptr, 64 * num_threads())
         else:
             from nagphormer.tokens.gpu import GpuGraph
 
