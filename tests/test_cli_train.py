@@ -374,6 +374,7 @@ MISTAKES = [
     ("train wide --out run --resume", "run holds a run on another graph"),
     ("evaluate nowhere graph", "nowhere is not a run folder"),
     ("evaluate graph graph", "graph is not a run folder"),
+    ("info run", "run is not a tokens folder but a run folder"),
     ("evaluate run graph --split tests", "unknown split 'tests'"),
     ("evaluate run graph --device cuda", "device 'cuda' was asked for"),
     ("evaluate run wide", "trained on 8 features, but this graph has 9"),

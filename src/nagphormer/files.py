@@ -167,8 +167,9 @@ def read_json(path: Path, kind: str, version: int, keys: Iterable[str]) -> dict[
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}): make the folder again") from error
-    if not isinstance(content, dict) or content.get("kind") != kind:
-        raise UserError(f"{path.parent} is not a {kind} folder")
+    found = content.get("kind") if isinstance(content, dict) else None
+    if found != kind:
+        raise UserError(f"{path.parent} is not a {kind} folder" + (f" but a {found} folder" if found else ""))
     if content.get("format") != version:
         raise UserError(
             f"{path.parent} has format {content.get('format')!r} but this version reads {version}: make it again"

@@ -53,7 +53,10 @@ def split_nodes(trained: Trained, graph: Graph, split: str) -> np.ndarray:
     if split not in SPLITS:
         raise UserError(f"unknown split {split!r}: use train, val or test")
     if len(splits.get(split, ())) == 0:
-        raise UserError(f"the split {split!r} is empty: give the graph one with graph.with_splits({split}=…)")
+        raise UserError(
+            f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
+            f"graph.with_splits({split}=…)"
+        )
     nodes = splits[split]
     seen = np.isin(nodes, trained.splits["train"]).sum() if same and split != "train" else 0
     if seen:

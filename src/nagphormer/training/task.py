@@ -132,8 +132,8 @@ def check_trainable(graph: Graph) -> None:
         nodes = graph.splits.get(split, np.empty(0, np.int64))
         if len(nodes) == 0:
             raise UserError(
-                f"the split {split!r} is empty: give it nodes with graph.with_splits(train=…, val=…, test=…), "
-                f"or draw one with random_split(graph)"
+                f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
+                f"graph.with_splits(train=…, val=…, test=…), or draw one with random_split(graph)"
             )
         assert graph.labels is not None
         unknown = 0 if classes.multi_label else int((graph.labels[nodes] < 0).sum())
