@@ -140,7 +140,7 @@ def _learning(graph: Graph, store: Any, rate: float) -> list[tuple[str, ...]]:
 
 
 def _attentions() -> list[tuple[str, ...]]:
-    """Seconds of our kernel, of plain products and of torch's fused attention."""
+    """Our kernel, plain products and torch's fused attention."""
     attention = SelfAttention(CONFIG.hidden_dim, CONFIG.num_heads, CONFIG.attention_dropout).cuda()
     hidden = torch.randn(2000, CONFIG.hops + 1, CONFIG.hidden_dim, device="cuda", requires_grad=True)
 

@@ -126,7 +126,7 @@ def writable(target: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise UserError(f"the disk filled up while writing {target}: free some space and run again") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             raise UserError(f"cannot write {target} ({error.strerror}): choose a folder you may write to") from error
         raise
 
