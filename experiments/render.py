@@ -28,6 +28,8 @@ table, but for the paper's, was measured by the command above it.
   the best validation accuracy. The same for all methods; of Polynormer the epochs after its local phase count.
 - **Tuning**: at most four settings a method and data set, the published one among them where there is one, chosen by
   validation accuracy on seed 0 (whose validation nodes are test nodes of other seeds). NAGphormer has one: the paper's.
+  Some settings that never won gave way to better ones, judged by validation nodes as well, so that no rival is held
+  back by what it was first tried with.
 - **Numbers**: test accuracy in percent, mean ± deviation × number of seeds. *paper* is what the paper reports, over ten
   runs; *higher*, *lower* and *same* say whether the 95 % interval of the difference of means (Welch) leaves out zero;
   where the paper gives no deviation its mean is taken as exact.

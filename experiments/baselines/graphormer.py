@@ -7,6 +7,7 @@ S kinds of pairs (distances up to the maximum, unreachable, virtual), C classes
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numba
@@ -14,13 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import nn
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from experiments.baselines.method import FullBatch, Settings, Task
+from experiments.baselines.transformer import attend, embedding, empty_rows
 
-BLOCK = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Attention weights that are in memory at a time: on a CPU its cache, on a GPU some of its memory."""
+BLOCK = 1 << 25
+"""Pairs that are looked up at a time."""
 QUICK: Settings = {
     "hidden_dim": 32,
     "num_layers": 1,
@@ -53,7 +53,7 @@ class Graphormer(FullBatch):
         self.pairs = torch.from_numpy(pairs).to(task.device)  # (n, n) uint8
         degrees = np.minimum(np.diff(task.adjacency.indptr), max_degree)
         self.degrees = torch.from_numpy(degrees.astype(np.int64)).to(task.device)  # (N,)
-        self.embed = nn.Linear(task.num_features, hidden_dim)
+        self.embed = embedding(task.num_features, hidden_dim)
         self.embed_degree = nn.Embedding(max_degree + 1, hidden_dim)
         self.virtual = nn.Embedding(1, hidden_dim)
         # b: one value for each kind of pair and head, shared by all layers; edge features, which would add c_ij to
@@ -79,13 +79,16 @@ class Graphormer(FullBatch):
                 nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
+            elif isinstance(module, nn.BatchNorm1d):  # features as large as the embedding of degrees
+                nn.init.constant_(module.weight, 0.02)
 
     def forward(self) -> torch.Tensor:
         """Class scores of all nodes, (N, C)."""
         nodes = self.embed(self.task.features) + self.embed_degree(self.degrees)  # (N, D)
         hidden = self.dropout(torch.cat([nodes, self.virtual.weight]))  # (n, D)
+        bias = pair_bias(self.bias.weight, self.pairs)  # (H, n, n)
         for layer in self.layers:
-            hidden = layer(hidden, self.bias.weight, self.pairs)
+            hidden = layer(hidden, bias)
         return self.classify(self.norm(hidden[:-1]))
 
     def train_epoch(self) -> None:
@@ -113,58 +116,22 @@ class Layer(nn.Module):
             nn.Dropout(dropout),
         )
 
-    def forward(self, hidden: torch.Tensor, bias: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
-        """(n, D), (S, H), (n, n) -> (n, D)."""
+    def forward(self, hidden: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """(n, D), (H, n, n) -> (n, D)."""
         projected = self.project(self.attention_norm(hidden)).view(len(hidden), 3, self.num_heads, -1)
         query, key, value = projected.permute(1, 2, 0, 3)  # (H, n, d) each
-        dropout = self.attention_dropout if self.training else 0.0
-        attended = attend(query, key, value, bias, pairs, dropout)  # (H, n, d)
+        attended = attend(query, key, value, bias, self.attention_dropout if self.training else 0.0)  # (H, n, d)
         hidden = hidden + self.after_attention(attended.transpose(0, 1).flatten(1))
         return hidden + self.feed_forward(hidden)
 
 
-def attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    bias: torch.Tensor,
-    pairs: torch.Tensor,
-    dropout: float = 0.0,
-) -> torch.Tensor:
-    """softmax(q·kᵀ / √d + b) v, where b_ij = bias[pairs_ij]: (H, n, d) three times, (S, H), (n, n) -> (H, n, d).
-
-    A block of rows at a time, computed once more for the gradient, so that memory does not grow with layers · H · n².
-    """
-    num_heads, num_nodes, _ = query.shape
-    rows = max(1, BLOCK[query.device.type] // (num_heads * num_nodes))
-    blocks = [
-        checkpoint(
-            _attend_rows,
-            *(query[:, start : start + rows], key, value, bias, pairs[start : start + rows], dropout),
-            use_reentrant=False,
-            preserve_rng_state=dropout > 0,
-        )
-        for start in range(0, num_nodes, rows)
-    ]
-    return torch.cat(blocks, dim=1)
-
-
-def _attend_rows(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    bias: torch.Tensor,
-    pairs: torch.Tensor,
-    dropout: float,
-) -> torch.Tensor:
-    """The rows of `attend` that belong to some queries, (H, B, d)."""
-    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(1, 2)  # (H, B, n)
-    weights = (scores + _PairBias.apply(bias, pairs)).softmax(dim=-1)
-    return functional.dropout(weights, dropout) @ value
+def pair_bias(bias: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+    """bias[pairs], (S, H), (n, n) -> (H, n, n)."""
+    return _PairBias.apply(bias, pairs)
 
 
 class _PairBias(torch.autograd.Function):
-    """bias[pairs], (S, H), (B, n) -> (H, B, n).
+    """The lookup, some rows at a time.
 
     The gradient is a product with one-hot rows: an embedding's own would add millions of values into S places.
     """
@@ -173,15 +140,30 @@ class _PairBias(torch.autograd.Function):
     def forward(ctx: Any, bias: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(pairs)
         ctx.num_kinds = len(bias)
-        return bias.T.contiguous().index_select(1, pairs.flatten().int()).view(-1, *pairs.shape)
+        found = empty_rows(bias.shape[1], *pairs.shape, device=pairs.device, dtype=bias.dtype)
+        by_head = bias.T.to(found.dtype, memory_format=torch.contiguous_format)  # (H, S)
+        for rows in _blocks(pairs):
+            found[:, rows] = by_head.index_select(1, pairs[rows].flatten().int()).view(-1, *pairs[rows].shape)
+        return found
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
         (pairs,) = ctx.saved_tensors
         kinds = torch.arange(ctx.num_kinds, dtype=pairs.dtype, device=pairs.device)
-        one_hot = grads[0].new_empty(ctx.num_kinds, pairs.numel())
-        torch.eq(pairs.flatten(), kinds[:, None], out=one_hot)  # (S, B n), without a copy as booleans
-        return one_hot @ grads[0].flatten(1).T, None
+        total: Any = 0
+        for rows in _blocks(pairs):
+            one_hot = grads[0].new_empty(ctx.num_kinds, pairs[rows].numel())
+            torch.eq(pairs[rows].flatten(), kinds[:, None], out=one_hot)  # (S, B n), without a copy as booleans
+            part = one_hot @ grads[0][:, rows].flatten(1).T  # (S, H)
+            total = total + (part.float() if part.is_cuda else part)
+        return total, None
+
+
+def _blocks(pairs: torch.Tensor) -> Iterator[slice]:
+    """Slices of rows with about BLOCK pairs each."""
+    size = max(1, BLOCK // len(pairs))
+    for start in range(0, len(pairs), size):
+        yield slice(start, start + size)
 
 
 def shortest_paths(adjacency: sp.csr_array, maximum: int) -> np.ndarray:
@@ -228,5 +210,5 @@ def settings(dataset: str) -> list[Settings]:
         {},
         {"lr": 1e-3, "dropout": 0.3},
         {"num_layers": 4, **shallow},
-        {"num_layers": 2, "num_heads": 4, **shallow},
+        {"num_layers": 2, "num_heads": 4, **shallow, "lr": 5e-3},
     ]

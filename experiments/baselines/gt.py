@@ -13,6 +13,7 @@ from torch import nn
 
 from experiments.baselines.method import FullBatch, Settings, Task
 from experiments.baselines.spectral import eigenpairs, flip_signs
+from experiments.baselines.transformer import MOMENTUM, embedding
 
 CLAMP = 5.0
 """Scores are kept within ± this before they are exponentiated."""
@@ -36,7 +37,7 @@ class GT(FullBatch):
         super().__init__(task)
         # differs from the paper: entries of size 1, not 1/√N, which on graphs of this size would say nothing
         self.encoding = eigenpairs(task, encoding_dim)[0] * math.sqrt(task.num_nodes)  # (N, m)
-        self.embed = nn.Linear(task.num_features, hidden_dim)
+        self.embed = embedding(task.num_features, hidden_dim)
         self.embed_encoding = nn.Linear(self.encoding.shape[1], hidden_dim)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
@@ -67,11 +68,11 @@ class Layer(nn.Module):
         super().__init__()
         self.attention = attention
         self.after_attention = nn.Sequential(nn.Dropout(dropout), nn.Linear(dim, dim))
-        self.attention_norm = nn.BatchNorm1d(dim)
+        self.attention_norm = nn.BatchNorm1d(dim, momentum=MOMENTUM)
         self.feed_forward = nn.Sequential(
             nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(2 * dim, dim)
         )
-        self.feed_forward_norm = nn.BatchNorm1d(dim)
+        self.feed_forward_norm = nn.BatchNorm1d(dim, momentum=MOMENTUM)
 
     def forward(self, hidden: torch.Tensor, structure: Any) -> torch.Tensor:
         """(N, D) -> (N, D); `structure` is what the attention needs to know of the graph."""
@@ -114,22 +115,39 @@ def attend_neighbors(
 
     Queries, keys and values are (N, H, d), and so is the result.
     """
-    nodes, neighbors = edge_index
-    scores = (query[nodes] * key[neighbors]).sum(dim=-1) / math.sqrt(query.shape[-1])  # (2E, H)
-    weights = scores.clamp(-CLAMP, CLAMP).exp()
-    totals = weights.new_zeros(value.shape[:2]).index_add(0, nodes, weights)  # (N, H)
-    sums = torch.zeros_like(value).index_add(0, nodes, weights[..., None] * value[neighbors])  # (N, H, d)
+    weights = edge_scores(query, key, edge_index).clamp(-CLAMP, CLAMP).exp()  # (2E, H)
+    totals = weights.new_zeros(value.shape[:2]).index_add(0, edge_index[0], weights)  # (N, H)
+    sums = sum_neighbors(weights, value, edge_index)  # (N, H, d)
     return sums / totals.clamp(min=torch.finfo(totals.dtype).tiny)[..., None]
 
 
+def edge_scores(query: torch.Tensor, key: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+    """q_i·k_j / √d of every edge (i, j), (2E, H)."""
+    nodes, neighbors = edge_index
+    # `index_select` and not brackets, whose gradient sorts the edges on a GPU
+    return (query.index_select(0, nodes) * key.index_select(0, neighbors)).sum(dim=-1) / math.sqrt(query.shape[-1])
+
+
+def sum_neighbors(weights: torch.Tensor, value: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+    """Σ_j w_ij v_j over the neighbors j of i: (2E, H), (N, H, d) -> (N, H, d)."""
+    nodes, neighbors = edge_index
+    return torch.zeros_like(value).index_add(0, nodes, weights[..., None] * value.index_select(0, neighbors))
+
+
 def readout(dim: int, num_classes: int) -> nn.Module:
-    """An MLP that halves the width twice."""
+    """An MLP that halves the width twice, but not below two for each class."""
+    first, second = (max(dim // part, 2 * num_classes) for part in (2, 4))
     return nn.Sequential(
-        nn.Linear(dim, dim // 2), nn.ReLU(), nn.Linear(dim // 2, dim // 4), nn.ReLU(), nn.Linear(dim // 4, num_classes)
+        nn.Linear(dim, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU(), nn.Linear(second, num_classes)
     )
 
 
 def settings(dataset: str) -> list[Settings]:
     """What is tried on a data set: the published depth with and without dropout, and shallow models."""
-    shallow = {"hidden_dim": 64, "lr": 1e-3, "dropout": 0.5, "weight_decay": 5e-4}
-    return [{}, {"dropout": 0.3, "lr": 1e-3}, {"num_layers": 3, **shallow}, {"num_layers": 2, **shallow}]
+    shallow = {"hidden_dim": 256, "dropout": 0.5, "weight_decay": 5e-4}
+    return [
+        {},
+        {"dropout": 0.3, "lr": 1e-3},
+        {"num_layers": 3, **shallow, "lr": 1e-3},
+        {"num_layers": 2, **shallow, "lr": 5e-3},
+    ]

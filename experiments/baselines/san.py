@@ -15,9 +15,10 @@ from torch import nn
 from torch.nn import functional
 from torch_geometric.utils import softmax
 
-from experiments.baselines.gt import Layer, Projections, readout
+from experiments.baselines.gt import Layer, Projections, edge_scores, readout, sum_neighbors
 from experiments.baselines.method import FullBatch, Settings, Task
 from experiments.baselines.spectral import eigenpairs, flip_signs
+from experiments.baselines.transformer import attend, embedding, empty_rows
 
 NOISE = 1e-5
 """Rows of eigenvectors shorter than this are rounding: a small component that the first vectors do not touch."""
@@ -57,10 +58,7 @@ class SAN(FullBatch):
         # as the published code has it, a node's entries are scaled to unit length
         self.eigenvectors = functional.normalize(vectors, dim=1, eps=NOISE)  # (N, m)
         self.pairs = split_pairs(task.edge_index, task.num_nodes)
-        # differs from the paper: BatchNorm, since their features are looked up in a table of unit variance, while
-        # a linear map of sparse words is so small that positions would drown it
-        feature_dim = hidden_dim - encoding_dim
-        self.embed = nn.Sequential(nn.Linear(task.num_features, feature_dim), nn.BatchNorm1d(feature_dim))
+        self.embed = embedding(task.num_features, hidden_dim - encoding_dim)
         self.encode = SpectralEncoding(encoding_dim, encoding_heads)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
@@ -138,29 +136,19 @@ class Kind(nn.Module):
 # paper's equation takes a softmax over each, and so do these two. Neither clamps scores, as softmax does not overflow.
 def attend_edges(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pairs: Pairs) -> torch.Tensor:
     """Σ_j softmax_j(q_i·k_j / √d) v_j over the neighbors j of i, (N, H, d) each; zero without neighbors."""
-    nodes, neighbors = pairs.edge_index
-    scores = (query[nodes] * key[neighbors]).sum(dim=-1) / math.sqrt(query.shape[-1])  # (2E, H)
-    weights = softmax(scores, nodes, num_nodes=len(query))
-    return torch.zeros_like(value).index_add(0, nodes, weights[..., None] * value[neighbors])
+    scores = edge_scores(query, key, pairs.edge_index)  # (2E, H)
+    return sum_neighbors(softmax(scores, pairs.edge_index[0], num_nodes=len(query)), value, pairs.edge_index)
 
 
 def attend_non_edges(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pairs: Pairs) -> torch.Tensor:
     """Σ_j softmax_j(q_i·k_j / √d) v_j over all others j that are no neighbors of i; zero where there are none."""
-    # torch's fused kernel never stores the H N² weights, but wants widths that are multiples of 8
-    query_dim, value_dim = query.shape[-1], value.shape[-1]
-    query, key, value = (
-        functional.pad(part.transpose(0, 1)[None], (0, -part.shape[-1] % 8)) for part in (query, key, value)
-    )  # (1, H, N, ≥ d) each
-    attended = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=pairs.bias, scale=1 / math.sqrt(query_dim)
-    )
-    return attended[0, ..., :value_dim].transpose(0, 1) * pairs.has_non_edge
+    attended = attend(query.transpose(0, 1), key.transpose(0, 1), value.transpose(0, 1), pairs.bias)  # (H, N, d)
+    return attended.transpose(0, 1) * pairs.has_non_edge
 
 
 def split_pairs(edge_index: torch.Tensor, num_nodes: int) -> Pairs:
     """Edges and non-edges of a graph of `num_nodes` nodes."""
-    width = num_nodes + -num_nodes % 8  # rows that start at multiples of 8 spare the fused kernel a copy
-    bias = torch.zeros(num_nodes, width, device=edge_index.device)[:, :num_nodes]
+    bias = empty_rows(num_nodes, num_nodes, device=edge_index.device).zero_()
     bias[edge_index[0], edge_index[1]] = -math.inf
     has_non_edge = torch.bincount(edge_index[0], minlength=num_nodes) < num_nodes - 1
     # a row of −∞ alone would give NaN: such a node attends itself, times 0
@@ -170,5 +158,5 @@ def split_pairs(edge_index: torch.Tensor, num_nodes: int) -> Pairs:
 
 def settings(dataset: str) -> list[Settings]:
     """What is tried on a data set: the published model, and shallow ones, of which one sees less of the non-edges."""
-    shallow = {"num_layers": 3, "hidden_dim": 64, "lr": 1e-3, "dropout": 0.5, "weight_decay": 5e-4}
+    shallow = {"num_layers": 3, "hidden_dim": 128, "lr": 1e-3, "dropout": 0.5, "weight_decay": 5e-4}
     return [{}, shallow, {**shallow, "gamma": 1e-3}, {**shallow, "num_layers": 2, "lr": 5e-3}]

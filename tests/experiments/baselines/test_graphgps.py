@@ -92,18 +92,6 @@ def test_signs_flip_in_training_only():
     assert all(torch.equal(vectors, method.eigenvectors) for vectors in seen[8:])
 
 
-def test_the_switch_of_torch_is_left_as_it_was():
-    method = GraphGPS(small_task(), **SMALL).eval()
-    seen = []
-    method.layers[0].register_forward_pre_hook(
-        lambda module, inputs: seen.append(torch.backends.mha.get_fastpath_enabled())
-    )
-    before = torch.backends.mha.get_fastpath_enabled()
-    method()
-    assert seen == [False]
-    assert torch.backends.mha.get_fastpath_enabled() == before
-
-
 @pytest.mark.parametrize("candidate", range(len(settings("cora"))))
 def test_each_setting_builds_a_model(candidate):
     method = GraphGPS(small_task(), **settings("cora")[candidate])

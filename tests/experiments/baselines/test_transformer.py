@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from experiments.baselines import transformer
+from experiments.baselines.transformer import attend, embedding, empty_rows
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def states(num_heads=3, num_nodes=30, dim=5, dtype=torch.float64, device="cpu"):
+    torch.manual_seed(0)
+    return torch.randn(3, num_heads, num_nodes, dim, dtype=dtype, device=device, requires_grad=True)
+
+
+def formula(query, key, value, bias=0.0):
+    scores = torch.einsum("hid,hjd->hij", query, key) / query.shape[-1] ** 0.5
+    return (scores + bias).softmax(dim=2) @ value
+
+
+@pytest.mark.parametrize("largest", [1, 2 * 30**2, 2**31])
+@pytest.mark.parametrize("shape", [(), (30, 30), (3, 30, 30)])
+def test_attention_is_the_formula_however_many_heads_a_call_takes(monkeypatch, largest, shape):
+    monkeypatch.setattr(transformer, "LARGEST", largest)
+    inputs, bias = states(), torch.randn(shape, dtype=torch.float64, requires_grad=True) if shape else None
+    wanted = [inputs] if bias is None else [inputs, bias]
+    found, expected = attend(*inputs, bias), formula(*inputs, *wanted[1:])
+    torch.testing.assert_close(found, expected)
+    direction = torch.randn_like(expected)
+    for got, right in zip(
+        torch.autograd.grad(found, wanted, direction), torch.autograd.grad(expected, wanted, direction), strict=True
+    ):
+        torch.testing.assert_close(got, right)
+
+
+def test_rows_of_a_bias_start_at_multiples_of_eight():
+    rows = empty_rows(3, 30, 30, device=torch.device("cpu"))
+    assert rows.shape == (3, 30, 30)
+    assert rows.stride() == (30 * 32, 32, 1)
+
+
+def test_embedded_features_have_unit_variance_however_small_they_are():
+    torch.manual_seed(0)
+    embedded = embedding(20, 6)(torch.rand(500, 20))
+    torch.testing.assert_close(embedded.std(dim=0), torch.ones(6), rtol=0.01, atol=0)
+    assert torch.equal(embedded.mean(dim=0).abs() < 1e-5, torch.ones(6, dtype=torch.bool))
+
+
+@needs_gpu
+def test_on_a_gpu_weights_are_never_stored():
+    inputs = states(8, 6001, 10, torch.float32, "cuda")
+    bias = empty_rows(8, 6001, 6001, device=inputs.device).normal_().requires_grad_()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    attended = attend(*inputs, bias, dropout=0.5)
+    assert torch.cuda.max_memory_allocated() - before < 0.2 * bias.nbytes
+    attended.sum().backward()
+    attended = attend(*inputs, bias)
+    torch.testing.assert_close(attended[:2], formula(*inputs[:, :2], bias[:2].float()), atol=0.02, rtol=0.02)
+
+
+@needs_gpu
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_on_a_gpu_both_passes_draw_the_same_dropout(with_bias):
+    num_nodes = 34493  # two heads have 2³¹ weights
+    inputs = states(4, num_nodes, 16, torch.float32, "cuda").detach()
+    inputs[:] = 0  # equal weights: what a node takes from another is 0 or 2 / N
+    inputs[2, :, :8, :8] = inputs[2, :, -8:, 8:] = torch.eye(8, device="cuda")  # told apart: eight first, eight last
+    inputs.requires_grad_()
+    bias = empty_rows(num_nodes, num_nodes, device=inputs.device).zero_() if with_bias else None
+    attended = attend(*inputs, bias, dropout=0.5)  # (4, N, 16): what every node takes from each of the sixteen
+    signs = torch.randint(0, 2, (num_nodes, 1), device="cuda") * 2.0 - 1
+    (grad,) = torch.autograd.grad(attended, inputs, signs.expand_as(attended))
+    found = torch.cat([grad[2, :, :8, 0], grad[2, :, -8:, 0]], dim=1)  # (4, 16)
+    expected = (signs * attended.detach()).sum(dim=1)
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * num_nodes**-0.5)
