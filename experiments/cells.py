@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,6 +31,21 @@ def describe(device: str | None = None) -> dict[str, Any]:
             continue
     processor = torch.cuda.get_device_name() if _on_gpu(device) else _processor()
     return {"device": processor, "versions": versions, "date": time.strftime("%Y-%m-%d")}
+
+
+def circumstances(facts: list[dict[str, Any]]) -> str:
+    """Machines, versions and dates of some cells, in words."""
+    versions = listed(
+        f"torch {each['versions']['torch']}, PyG {each['versions'].get('torch-geometric')}" for each in facts
+    )
+    dates = sorted({each["date"] for each in facts})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return f"{listed(each['device'] for each in facts)}; {versions}; {when}"
+
+
+def listed(values: Iterable[str]) -> str:
+    """Different values, joined by *or*."""
+    return " or ".join(sorted(set(values)))
 
 
 def measured(work: Callable[[], dict[str, Any]], device: str | None = None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from threading import Thread
@@ -73,11 +74,32 @@ class Cell:
     @property
     def resolved(self) -> Settings:
         """All its settings, with the method's defaults, as JSON holds them."""
-        return json.loads(json.dumps(METHODS[self.method].resolved(self.dataset, self.settings)))
+        return json.loads(_resolved(self.method, self.dataset, json.dumps(self.settings)))
 
     def read(self) -> dict[str, Any] | None:
-        """Its recorded facts, if it was measured."""
-        return json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else None
+        """Its recorded facts, if it was measured and its method's defaults are the same today."""
+        facts = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else None
+        return facts if facts and facts["resolved"] == self.resolved else None
+
+
+@cache  # asked for every cell of a page many times
+def _resolved(method: str, dataset: str, settings: str) -> str:
+    return json.dumps(METHODS[method].resolved(dataset, json.loads(settings)))
+
+
+@dataclass
+class Progress:
+    """How far a grid has come."""
+
+    total: int
+    count: int = 0
+    start: float = field(default_factory=time.perf_counter)
+
+    def step(self) -> str:
+        """One more is done: how many there are by now, and the time the rest will take."""
+        self.count += 1
+        left = (time.perf_counter() - self.start) / self.count * (self.total - self.count)
+        return f"[{self.count}/{self.total}, {_minutes(left)} left]"
 
 
 @dataclass
@@ -89,27 +111,32 @@ class Grid:
     limits: Limits
     budget: Budget
 
-    def fill(self, wanted: Iterable[Cell], later: int = 0) -> None:
+    def fill(self, wanted: Iterable[Cell], later: int = 0, progress: Progress | None = None) -> Progress:
         """Measure every cell that is not recorded yet.
 
         Args:
             wanted: the cells.
-            later: about how many will follow, for the progress shown.
+            later: about how many will follow in other calls, for the progress shown.
+            progress: of the calls before.
         """
-        unique = {cell.path: cell for cell in wanted}
-        todo = [cell for cell in unique.values() if self._missing(cell)]
+        unique = list({cell.path: cell for cell in wanted}.values())
+        todo = self.missing(unique)
         if len(todo) < len(unique):
             print(f"{len(unique) - len(todo)} of {len(unique)} cells are recorded", flush=True)
-        start, total = time.perf_counter(), len(todo) + later
-        for count, (cell, facts) in enumerate(self._measured(todo), 1):
+        progress = progress or Progress(0)
+        progress.total = progress.count + len(todo) + later
+        for cell, facts in self._measured(todo):
             cells.write_facts(cell.path, facts)
-            left = (time.perf_counter() - start) / count * (total - count)
-            print(f"[{count}/{total}, {_minutes(left)} left] {cell.dataset} {cell.name}: {tell(facts)}", flush=True)
+            print(f"{progress.step()} {cell.dataset} {cell.name}: {tell(facts)}", flush=True)
+        return progress
 
-    def _missing(self, cell: Cell) -> bool:
-        """Whether a cell has to be measured: never was like this, failed, or met limits that are wider now."""
+    def missing(self, wanted: list[Cell]) -> list[Cell]:
+        """Those that have to be measured: never were like this, failed, or met limits that are wider now."""
+        return [cell for cell in wanted if self._is_missing(cell)]
+
+    def _is_missing(self, cell: Cell) -> bool:
         facts = cell.read()
-        if facts is None or facts["outcome"] == FAILED or facts["resolved"] != cell.resolved:
+        if facts is None or facts["outcome"] == FAILED:
             return True
         if facts["outcome"] == DONE:
             return not self.budget.covers(Budget(**facts["budget"]), facts["epochs"])

@@ -58,8 +58,12 @@ class Item:
     def fill(self, grid: Grid, seeds: int) -> None:
         """Measure what is missing: the choice of settings first, then the other seeds."""
         pairs = [(row, dataset) for dataset in self.datasets for row in self.rows]
-        grid.fill((cell for row, dataset in pairs for cell in row.tuning(dataset)), later=len(pairs) * (seeds - 1))
-        grid.fill(cell for row, dataset in pairs for cell in row.cells(dataset, seeds))
+        later = sum(
+            len(grid.missing(row.cells(dataset, seeds))) if row.is_tuned(dataset) else seeds - 1
+            for row, dataset in pairs
+        )
+        progress = grid.fill((cell for row, dataset in pairs for cell in row.tuning(dataset)), later)
+        grid.fill((cell for row, dataset in pairs for cell in row.cells(dataset, seeds)), progress=progress)
 
     def quick(self) -> "Item":
         """The same on two small graphs, with one setting a row."""

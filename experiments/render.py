@@ -1,12 +1,12 @@
 """Recorded cells as text: the tables and figures of the paper with its numbers beside ours."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from experiments import paper
-from experiments.complexity import complexity_section
+from experiments.cells import circumstances, listed
+from experiments.complexity import STAGES, complexity_section
 from experiments.data import NOT_HAD, SYNTHETIC, title
 from experiments.figures import bars, lines
 from experiments.harness import OUT_OF_MEMORY, TIME_OUT
@@ -20,7 +20,8 @@ INTRODUCTION = """# Results
 
 NAGphormer and the methods it is compared with: each table and figure of the paper's evaluation. This page is written
 by `python -m experiments render` from the cells in `experiments/results/cells/`; every number in a
-table, but for the paper's, was measured by the command above it.
+table, but for the paper's, was measured by the command above it. `--seeds`, `--jobs`, `--memory` and `--time-limit`
+varied; each cell's file records its own.
 
 - **Splits**: random 60/20/20, seed s = `np.random.RandomState(s).permutation(n)`, the same for all methods. The paper's
   own splits are not published.
@@ -28,17 +29,17 @@ table, but for the paper's, was measured by the command above it.
   the best validation accuracy. The same for all methods; of Polynormer the epochs after its local phase count.
 - **Tuning**: at most four settings a method and data set, the published one among them where there is one, chosen by
   validation accuracy on seed 0 (whose validation nodes are test nodes of other seeds). NAGphormer has one: the paper's.
-  Some settings that never won gave way to better ones, judged by validation nodes as well, so that no rival is held
-  back by what it was first tried with.
+  The four were revised in the course of the work, by validation accuracy too, so that more than four were tried for
+  some; now and then one within 0.1 points of the best made room for a published one.
 - **Numbers**: test accuracy in percent, mean ± deviation × number of seeds. *paper* is what the paper reports, over ten
-  runs; *higher*, *lower* and *same* say whether the 95 % interval of the difference of means (Welch) leaves out zero;
-  where the paper gives no deviation its mean is taken as exact.
+  runs. *higher* and *lower*: the 95 % interval of the difference of means (Welch) leaves out zero; where the paper
+  gives no deviation its mean is taken as exact. Otherwise *close* within a point, and *unclear* beyond.
 - **Intervals** are widened for the overlap of random splits (Nadeau and Bengio 2003: 1/n + 1/3 instead of 1/n).
 - **Bold** is the best of a column only where it differs from every other row: the 95 % interval of the paired
   difference on the same splits leaves out zero.
-- **Outcomes**: *out of memory* and *time-out* are results, under the limits that the line below the table names.
-  *no data* marks graphs of the paper that could not be had; *–* is not measured yet; † is the best of fewer settings
-  than the method will be given."""
+- **Outcomes**: *out of memory* and *time-out* are results, under the limits that the line below the table names; *fits
+  here* is said where the paper ran out of memory. *no data* marks graphs of the paper that could not be had; *–* is not
+  measured yet; † is the best of fewer settings than the method will be given."""
 
 
 def render(folder: Path) -> Path:
@@ -128,39 +129,43 @@ def _number(published: tuple[float, float] | float | str) -> str:
 def _word(values: list[float], published: tuple[float, float] | float | str) -> str:
     """Whether ours differs from the paper's, in a word; a mean without deviation is taken as exact."""
     if isinstance(published, str):
-        return ""
+        return ", fits here"
     difference = difference_to_published(values, published if isinstance(published, tuple) else (published, 0.0))
     if difference is None:
         return ""
-    return ", same" if not difference.is_one else ", higher" if difference.mean > 0 else ", lower"
-
-
-def _ranking(item: Item, dataset: str) -> list[tuple[Row, dict[int, float]]]:
-    """Rows with an accuracy on enough seeds of a data set, best first."""
-    scored = [(row, scores) for row in item.rows if len(scores := _scores(row, dataset)) >= ENOUGH_SEEDS]
-    return sorted(scored, key=lambda pair: -mean(pair[1].values()))
+    if difference.is_one:
+        return ", higher" if difference.mean > 0 else ", lower"
+    return ", close" if abs(difference.mean) <= 1 else ", unclear"
 
 
 def _is_best(item: Item, row: Row, dataset: str) -> bool:
-    """Whether a row is first on a data set, by a difference that is one."""
-    ranking = _ranking(item, dataset)
-    if len(ranking) < 2 or ranking[0][0] != row:
-        return False
-    differences = (paired_difference(ranking[0][1], scores) for _, scores in ranking[1:])
-    sure = all(difference is not None and difference.is_one for difference in differences)
-    return sure and all(row.is_tuned(dataset) for row, _ in ranking)
+    """Whether a row is better than every other on the splits both have, by differences that are some."""
+    rivals = [other for other in item.rows if other is not row and _scores(other, dataset)]
+    ours = _scores(row, dataset)
+    differences = [paired_difference(ours, _scores(other, dataset)) for other in rivals]
+    sure = all(difference is not None and difference.low > 0 for difference in differences)
+    return bool(rivals) and sure and all(other.is_tuned(dataset) for other in (row, *rivals))
 
 
 def _ranks(item: Item) -> str:
     """Where NAGphormer stands."""
+    ours = next((row for row in item.rows if row.method == OURS), None)
+    if ours is None:
+        return ""
     told = []
     for dataset in item.datasets:
-        ranking = _ranking(item, dataset)
-        methods = [row.method for row, _ in ranking]
-        if OURS in methods and len(methods) > 1:
-            first = "" if methods[0] == OURS else f" (first: {ranking[0][0].title})"
-            told.append(f"{title(dataset)} {methods.index(OURS) + 1} of {len(methods)}{first}")
-    heading = f"**NAGphormer's rank by mean accuracy**, among methods measured on at least {ENOUGH_SEEDS} seeds"
+        scores = _scores(ours, dataset)
+        pairs = [(row, paired_difference(scores, _scores(row, dataset))) for row in item.rows if row is not ours]
+        rivals = sorted((pair.mean, row.title, row.is_tuned(dataset)) for row, pair in pairs if pair)
+        if rivals:
+            ahead = [name for difference, name, _ in rivals if difference < 0]
+            first = f" (first: {ahead[0]})" if ahead else ""
+            mark = "" if all(tuned for *_, tuned in rivals) else " †"
+            told.append(f"{title(dataset)} {len(ahead) + 1} of {len(rivals) + 1}{mark}{first}")
+    heading = (
+        "**NAGphormer's rank**: one more than the methods that are better than it in the mean over the splits both "
+        f"have, at least {ENOUGH_SEEDS}"
+    )
     return f"{heading}: {'; '.join(told)}." if told else ""
 
 
@@ -190,7 +195,7 @@ def _stages(item: Item) -> str:
                 continue
             place = "" if any(each["gpu"] for each in facts) else ", CPU"
             facts = [each for each in facts if each["gpu"] or place]
-            seconds = (mean(each["stages"][stage] for each in facts) for stage in ("prepare", "train", "infer"))
+            seconds = (mean(each["stages"][stage] for each in facts) for stage in STAGES)
             texts.append(" + ".join(map(_seconds, seconds)) + f" s, {_peak(facts):.2g} GB{place}")
         rows.append([row.title, *texts])
     heading = (
@@ -232,12 +237,11 @@ def _cost_table(item: Item) -> str:
             megabytes, seconds = paper.COST[row.method].get(dataset.removeprefix(SYNTHETIC), (0, 0.0))
             published = f" (paper {megabytes:,} MB, {seconds} s)" if megabytes else ""
             if facts:
-                spent = mean(each["stages"]["train"] + each["stages"]["infer"] for each in facts)
-                ready = mean(each["stages"]["prepare"] for each in facts)
-                memory = 1000 * _peak(facts)
+                ready, train, infer = (mean(each["stages"][stage] for each in facts) for stage in STAGES)
                 epochs = mean(each["epochs"] for each in facts)
                 texts.append(
-                    f"{memory:,.0f} MB, {spent:.1f} s for {epochs:.0f} epochs, prepared in {ready:.1f} s{published}"
+                    f"{1000 * _peak(facts):,.0f} MB, {train:.1f} s for {epochs:.0f} epochs + {infer:.1f} s inference, "
+                    f"prepared in {ready:.1f} s{published}"
                 )
             else:
                 texts.append(_outcome(row, dataset) + published)
@@ -262,27 +266,21 @@ def _figure(item: Item, folder: Path) -> str:
 def _provenance(item: Item) -> str:
     """Machines, versions, dates and limits of the cells shown."""
     facts = [each for row in item.rows for dataset in item.datasets for each in row.recorded(dataset).values()]
-    facts += [
+    stopped = [
         each
         for row in item.rows
         for dataset in item.datasets
         for cell in row.tuning(dataset)
         if (each := cell.read()) and each["outcome"] in (OUT_OF_MEMORY, TIME_OUT)
     ]
-    if not facts:
+    if not facts + stopped:
         return ""
-    machines = _listed(each["device"] for each in facts)
-    versions = _listed(
-        f"torch {each['versions']['torch']}, PyG {each['versions'].get('torch-geometric')}" for each in facts
-    )
-    limits = _listed(f"{each['limits']['memory']:g} GB and {each['limits']['seconds']:g} s" for each in facts)
-    dates = sorted({each["date"] for each in facts})
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return f"{machines}; {versions}; {when}; limits of a cell: {limits}."
-
-
-def _listed(values: Iterable[str]) -> str:
-    return " or ".join(sorted(set(values)))
+    limits = []
+    for outcome, limit, unit in ((OUT_OF_MEMORY, "memory", "GB"), (TIME_OUT, "seconds", "s")):
+        met = listed(f"{each['limits'][limit]:g} {unit}" for each in stopped if each["outcome"] == outcome)
+        if met:
+            limits.append(f"{outcome}: more than {met}")
+    return "; ".join([circumstances(facts + stopped), *limits]) + "."
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

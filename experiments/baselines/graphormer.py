@@ -154,7 +154,7 @@ class _PairBias(torch.autograd.Function):
         for rows in _blocks(pairs):
             one_hot = grads[0].new_empty(ctx.num_kinds, pairs[rows].numel())
             torch.eq(pairs[rows].flatten(), kinds[:, None], out=one_hot)  # (S, B n), without a copy as booleans
-            part = one_hot @ grads[0][:, rows].flatten(1).T  # (S, H)
+            part = one_hot @ grads[0][:, rows].flatten(1).T  # (S, H), rounded on a GPU; the blocks are not when summed
             total = total + (part.float() if part.is_cuda else part)
         return total, None
 

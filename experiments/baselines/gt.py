@@ -20,7 +20,20 @@ CLAMP = 5.0
 QUICK: Settings = {"hidden_dim": 64, "num_layers": 2, "lr": 5e-3}
 
 
-class GT(FullBatch):
+class Decaying(FullBatch):
+    """A method whose learning rate is halved where the validation loss has not fallen for long."""
+
+    def decay(self, lr: float, weight_decay: float) -> None:
+        """Set up Adam and the schedule, once all layers are there."""
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=lr, weight_decay=weight_decay)
+        self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer, factor=0.5, patience=20)
+
+    def validated(self, loss: float) -> None:
+        """Let the schedule know."""
+        self.schedule.step(loss)
+
+
+class GT(Decaying):
     """Embed, add the encoding, L layers of attention along edges, an MLP as readout."""
 
     def __init__(
@@ -45,12 +58,7 @@ class GT(FullBatch):
         )
         self.readout = readout(hidden_dim, task.num_classes)
         self.to(task.device)
-        self.optimizer = torch.optim.Adam(self.parameters(), lr=lr, weight_decay=weight_decay)
-        self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer, factor=0.5, patience=20)
-
-    def validated(self, loss: float) -> None:
-        """Halve the learning rate where the validation loss has not fallen for long."""
-        self.schedule.step(loss)
+        self.decay(lr, weight_decay)
 
     def forward(self) -> torch.Tensor:
         """Class scores of all nodes, (N, C)."""

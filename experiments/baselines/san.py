@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional
 from torch_geometric.utils import softmax
 
-from experiments.baselines.gt import Layer, Projections, edge_scores, readout, sum_neighbors
-from experiments.baselines.method import FullBatch, Settings, Task
+from experiments.baselines.gt import Decaying, Layer, Projections, edge_scores, readout, sum_neighbors
+from experiments.baselines.method import Settings, Task
 from experiments.baselines.spectral import eigenpairs, flip_signs
 from experiments.baselines.transformer import attend, embedding, empty_rows
 
@@ -36,7 +36,7 @@ class Pairs(NamedTuple):
     """1.0 for nodes that have a non-edge, 0.0 for those that neighbor all others, (N, 1, 1)."""
 
 
-class SAN(FullBatch):
+class SAN(Decaying):
     """Features beside learned positions, L layers of attention to all nodes, an MLP as readout."""
 
     def __init__(
@@ -66,12 +66,7 @@ class SAN(FullBatch):
         )
         self.readout = readout(hidden_dim, task.num_classes)
         self.to(task.device)
-        self.optimizer = torch.optim.Adam(self.parameters(), lr=lr, weight_decay=weight_decay)
-        self.schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(self.optimizer, factor=0.5, patience=20)
-
-    def validated(self, loss: float) -> None:
-        """Halve the learning rate where the validation loss has not fallen for long."""
-        self.schedule.step(loss)
+        self.decay(lr, weight_decay)
 
     def forward(self) -> torch.Tensor:
         """Class scores of all nodes, (N, C)."""

@@ -19,8 +19,8 @@ MOMENTUM = 0.5
 def embedding(num_features: int, dim: int) -> nn.Module:
     """A linear map of features to unit variance, (N, F) -> (N, D).
 
-    The published models look features up in tables of learned vectors; a linear map of sparse words alone is so small
-    that positions added to it, or put beside it, would drown it.
+    The published models look features up in tables of learned vectors; a linear map of sparse words alone is small, and
+    positions added to it, or put beside it, would drown it.
     """
     return nn.Sequential(nn.Linear(num_features, dim), nn.BatchNorm1d(dim, momentum=MOMENTUM))
 
@@ -38,6 +38,8 @@ def attend(
     multiples of 8, and spare themselves a copy of the bias where its rows start at such (see `empty_rows`).
     """
     num_heads, num_nodes, dim = query.shape
+    if dropout > 0 and bias is not None and query.is_cuda and num_nodes**2 >= LARGEST:
+        raise ValueError(f"{num_nodes:,} nodes are too many for dropout of biased attention on a GPU")
     dtype, width = value.dtype, value.shape[-1]
     fast = torch.bfloat16 if query.is_cuda else dtype
     query, key, value = (functional.pad(part, (0, -part.shape[-1] % 8)).to(fast) for part in (query, key, value))

@@ -19,6 +19,9 @@ def record(study, exponent, megabytes_each):
             "stages": {"prepare": seconds, "train": 3 * seconds, "infer": 0.1 * seconds},
             "peak_gb": 0.5 + megabytes_each * value / 1000,
             "device": "abacus",
+            "versions": {"torch": "2"},
+            "date": "2026-01-02",
+            "resolved": study.cell(value).resolved,
         }
         cells.write_facts(study.cell(value).path, facts)
 
@@ -33,9 +36,9 @@ def test_slopes_and_memory_are_told_and_drawn(results):
     record(batch, 1.0, megabytes_each=0.05)
     text = complexity_section(results)
     assert "training" not in text
-    assert "Exponent of B" in text
     assert "preparation 1.00" in text
-    assert "500 MB and 50.0 kB for each of the batch size" in text
+    assert "abacus; torch 2, PyG None; 2026-01-02. Exponent of B" in text
+    assert "500 MB and 50 kB a node of a batch" in text
     assert (results / "results" / "complexity-B.svg").is_file()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from experiments import cells
 from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child, _is_memory
+from experiments.items import Item, Row
 from experiments.measure import Budget
 from nagphormer import UserError
 
@@ -60,23 +61,44 @@ def test_a_recorded_cell_is_not_measured_again_and_the_rest_of_a_grid_is(capsys)
     assert "1 of 3 cells are recorded" in capsys.readouterr().out
 
 
+def test_progress_is_that_of_the_whole(capsys):
+    progress = grid().fill([logistic()], later=2)
+    assert "[1/3, " in capsys.readouterr().out
+    grid().fill([logistic(), logistic(seed=1)], progress=progress)  # in the end only one more
+    assert "[2/2, 0 s left]" in capsys.readouterr().out
+
+
+def test_what_is_recorded_is_not_counted_as_left_to_do():
+    row = Row("logistic regression", "logistic", lambda dataset: [{"encoding_dim": 0}, {"encoding_dim": 0, "lr": 0.1}])
+    item = Item("some", "Some", (row,), ("cora",))
+    asked = []
+    whole = grid()
+    whole.fill = lambda wanted, later=0, progress=None: asked.append((len(whole.missing(list(wanted))), later))
+    item.fill(whole, seeds=3)
+    grid().fill(row.tuning("cora"))
+    item.fill(whole, seeds=3)
+    grid().fill(row.cells("cora", 2))
+    item.fill(whole, seeds=3)
+    assert asked == [(2, 2), (0, 0), (0, 2), (2, 0), (0, 1), (1, 0)]
+
+
 def test_what_fails_is_recorded_with_its_reason_and_tried_again(capsys):
     wrong = logistic(no_such_setting=1)
     grid().fill([wrong, logistic()])
     assert wrong.read()["outcome"] == FAILED
     assert "no_such_setting" in wrong.read()["error"]
     assert logistic().read()["outcome"] == DONE
-    assert grid()._missing(wrong)
+    assert grid().missing([wrong])
 
 
 def test_a_cell_of_other_defaults_or_another_budget_is_measured_again():
     grid().fill([logistic()])
-    assert not grid()._missing(logistic())
+    assert not grid().missing([logistic()])
     longer = Grid("cpu", 1, Limits(8, 100), Budget(epochs=3, patience=2))
-    assert longer._missing(logistic())
+    assert longer.missing([logistic()])
     facts = logistic().read()
     cells.write_facts(logistic().path, facts | {"resolved": facts["resolved"] | {"hops": 2}})
-    assert grid()._missing(logistic())
+    assert grid().missing([logistic()])
 
 
 def test_a_run_that_patience_ended_is_the_same_under_a_larger_cap():
@@ -115,8 +137,8 @@ def test_running_out_of_memory_is_a_result_until_more_is_allowed():
     facts = greedy.read()
     assert facts["outcome"] == OUT_OF_MEMORY
     assert "device" in facts
-    assert not grid(memory=0.6)._missing(greedy)
-    assert grid(memory=0.7)._missing(greedy)
+    assert not grid(memory=0.6).missing([greedy])
+    assert grid(memory=0.7).missing([greedy])
 
 
 def test_running_out_of_time_is_a_result_until_more_is_allowed():
@@ -125,8 +147,8 @@ def test_running_out_of_time_is_a_result_until_more_is_allowed():
     grid(seconds=0.5).fill([slow])
     assert time.monotonic() - start < 20
     assert slow.read()["outcome"] == TIME_OUT
-    assert not grid(seconds=0.5)._missing(slow)
-    assert grid(seconds=1)._missing(slow)
+    assert not grid(seconds=0.5).missing([slow])
+    assert grid(seconds=1).missing([slow])
 
 
 @pytest.mark.parametrize(("number", "outcome"), [(signal.SIGKILL, OUT_OF_MEMORY), (signal.SIGTERM, FAILED)])
@@ -176,6 +198,7 @@ def test_a_child_keeps_to_its_share_of_the_cores():
     code = """
 import os, torch
 from experiments.harness import Grid, Limits, _limit
+from experiments.items import Item, Row
 from experiments.measure import Budget
 _limit(Grid("cpu", len(os.sched_getaffinity(0)), Limits(memory=16, seconds=60), Budget()))
 print(torch.get_num_threads())

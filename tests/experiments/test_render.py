@@ -42,7 +42,8 @@ def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, ev
             "date": "2026-01-02",
             "limits": {"memory": 8, "seconds": 60},
         }
-        cells.write_facts(Cell(dataset, method, seed, settings).path, facts)
+        cell = Cell(dataset, method, seed, settings)
+        cells.write_facts(cell.path, facts | {"resolved": cell.resolved})
 
 
 def line(text, start):
@@ -54,7 +55,7 @@ def test_a_cell_shows_ours_the_papers_and_whether_they_differ():
     record("gcn", "pubmed", [86.0, 86.5, 87.0], everywhere=True)
     row = line(render.section(TABLE), "GCN")
     assert "94.10 ± 0.10 ×3 (paper 92.70, higher)" in row
-    assert "86.50 ± 0.50 ×3 (paper 86.54, same)" in row
+    assert "86.50 ± 0.50 ×3 (paper 86.54, close)" in row
 
 
 def test_the_settings_shown_are_those_that_validation_chose():
@@ -81,6 +82,40 @@ def test_bold_is_only_a_difference_that_is_one():
     assert "**" not in line(render.section(TABLE), "NAGphormer")
 
 
+def test_no_bold_for_a_mean_that_is_higher_on_other_splits_only():
+    record("gcn", "photo", [91.0, 91.1, 91.25], everywhere=True)
+    record("nagphormer", "photo", [90.0, 90.1, 90.2, 99.0, 99.0])
+    text = render.section(TABLE)
+    assert "**93" not in text
+    assert "**91.12" in line(text, "GCN")
+    assert "Photo 2 of 2 (first: GCN)" in text
+
+
+def test_a_rival_with_few_seeds_leaves_it_open_who_is_best():
+    record("gcn", "photo", [90.0, 90.1, 90.2], everywhere=True)
+    record("nagphormer", "photo", [95.0, 95.1, 95.2])
+    assert "**95.10" in render.section(TABLE)
+    record("sign", "photo", [94.0], everywhere=True)
+    assert "**95.10" not in render.section(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "word"),
+    [([94.8, 94.9, 95.0], "close"), ([93.0, 96.0, 93.0], "close"), ([96.0, 90.0, 93.0], "unclear")],
+)
+def test_what_is_not_clearly_different_is_close_or_unclear(accuracies, word):
+    record("san", "photo", accuracies, everywhere=True)
+    assert f"(paper 94.86, {word})" in line(render.section(TABLE), "SAN")
+
+
+def test_what_was_measured_with_other_defaults_is_not_shown():
+    record("nagphormer", "photo", [95.0])
+    assert "95.00" in line(render.section(TABLE), "NAGphormer")
+    cell = Cell("photo", "nagphormer")
+    cells.write_facts(cell.path, cell.read() | {"resolved": cell.resolved | {"hops": 99}})
+    assert "95.00" not in line(render.section(TABLE), "NAGphormer")
+
+
 def test_two_seeds_are_too_few_for_bold_type_and_ranks():
     record("gcn", "photo", [90.0, 90.0], everywhere=True)
     record("nagphormer", "photo", [95.0, 95.1])
@@ -101,7 +136,12 @@ def test_what_did_not_fit_is_said_beside_the_papers(outcome):
     record("san", "photo", [0.0], outcome=outcome, everywhere=True)
     text = render.section(TABLE)
     assert f"{outcome} (paper 94.86)" in line(text, "SAN")
-    assert "limits of a cell: 8 GB and 60 s" in text
+    assert f"; {outcome}: more than {'8 GB' if outcome == OUT_OF_MEMORY else '60 s'}." in text
+
+
+def test_what_did_not_fit_for_the_paper_is_said_to_fit():
+    record("san", "physics", [97.0], everywhere=True)
+    assert "(paper OOM, fits here)" in line(render.section(replace(TABLE, datasets=("physics",))), "SAN")
 
 
 def test_paired_differences_are_on_common_seeds():

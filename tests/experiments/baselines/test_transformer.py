@@ -38,7 +38,7 @@ def test_rows_of_a_bias_start_at_multiples_of_eight():
     assert rows.stride() == (30 * 32, 32, 1)
 
 
-def test_embedded_features_have_unit_variance_however_small_they_are():
+def test_embedded_features_have_unit_variance():
     torch.manual_seed(0)
     embedded = embedding(20, 6)(torch.rand(500, 20))
     torch.testing.assert_close(embedded.std(dim=0), torch.ones(6), rtol=0.01, atol=0)
@@ -51,11 +51,32 @@ def test_on_a_gpu_weights_are_never_stored():
     bias = empty_rows(8, 6001, 6001, device=inputs.device).normal_().requires_grad_()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    attended = attend(*inputs, bias, dropout=0.5)
+    attend(*inputs, bias, dropout=0.5)
     assert torch.cuda.max_memory_allocated() - before < 0.2 * bias.nbytes
-    attended.sum().backward()
-    attended = attend(*inputs, bias)
-    torch.testing.assert_close(attended[:2], formula(*inputs[:, :2], bias[:2].float()), atol=0.02, rtol=0.02)
+
+
+@needs_gpu
+@pytest.mark.parametrize("shape", [(800, 800), (3, 800, 800)])
+def test_on_a_gpu_attention_is_the_formula_in_half_precision(shape):
+    inputs = states(3, 800, 10, torch.float32, "cuda")
+    bias = empty_rows(*shape, device=inputs.device).normal_()
+    bias[..., torch.rand(800, 800, device="cuda") < 0.3] = -torch.inf
+    bias.requires_grad_(len(shape) == 3)
+    wanted = [inputs, bias] if bias.requires_grad else [inputs]
+    found, expected = attend(*inputs, bias), formula(*inputs, bias.float())
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
+    direction = torch.randn_like(expected)
+    for got, right in zip(
+        torch.autograd.grad(found, wanted, direction), torch.autograd.grad(expected, wanted, direction), strict=True
+    ):
+        assert (got.float() - right.float()).norm() < 0.02 * right.float().norm()
+
+
+@needs_gpu
+def test_more_nodes_than_dropout_can_count_are_refused():
+    inputs = torch.zeros(3, 1, 46_341, 8, device="cuda")
+    with pytest.raises(ValueError, match="46,341 nodes are too many"):
+        attend(*inputs, torch.zeros(1, 1, device="cuda"), dropout=0.1)
 
 
 @needs_gpu
