@@ -223,8 +223,11 @@ def _gains(item: Item) -> str:
             rows.append([f"{main.title} minus {row.title}", *(str(pair) if pair else "–" for pair in pairs)])
     if item.name == "table-encoding":
         full = paper.LARGE[OURS] | paper.SMALL[OURS]
-        gains = (full[name][0] - paper.WITHOUT_ENCODING[name] for name in item.datasets)  # type: ignore[operator]
-        rows.append(["the paper's gain", *(f"{gain:+.2f}" for gain in gains)])
+        gains = (
+            f"{full[name][0] - paper.WITHOUT_ENCODING[name]:+.2f}" if name in full else "–"  # type: ignore[operator]
+            for name in item.datasets
+        )
+        rows.append(["the paper's gain", *gains])
     return "On the same splits, mean and 95 % interval:\n\n" + _table(["", *map(title, item.datasets)], rows)
 
 

@@ -192,6 +192,15 @@ def test_everything_is_rendered_with_its_figures(results):
     assert before == (path.read_bytes(), (results / "docs" / "results" / "figure-hops.svg").read_bytes())
 
 
+@pytest.mark.parametrize("name", ITEMS)
+def test_what_a_quick_run_measured_is_shown(name):
+    item = ITEMS[name].quick()
+    for row in item.rows:
+        for cell in row.tuning("cora"):
+            record(row.method, "cora", [61.0], cell.settings)
+    assert render.section(item).count("1.0 s" if name == "table-cost" else "61.00 ×1") >= len(item.rows)
+
+
 def test_every_method_has_at_most_four_settings_that_its_class_takes():
     for name, method in METHODS.items():
         for dataset in (*SMALL, "cora", "citeseer", "dblp", "blogcatalog", "flickr", *LARGE):
