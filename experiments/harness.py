@@ -232,9 +232,16 @@ def _work(cell: Cell, grid: Grid, connection: Connection) -> None:
         facts = cells.measured(lambda: measure(*arguments), grid.device)
         facts["outcome"] = DONE
     except Exception as error:
-        facts = {"outcome": OUT_OF_MEMORY if _is_memory(error) else FAILED, "error": traceback.format_exc(limit=-3)}
+        facts = {"outcome": OUT_OF_MEMORY if _is_memory(error) else FAILED, "error": _explained(error)}
     connection.send(facts)
     connection.close()
+
+
+def _explained(error: Exception) -> str:
+    """Where an error came from, in the three innermost calls, and what it says; names of files, but no folders."""
+    calls = traceback.extract_tb(error.__traceback__)[-3:]
+    places = [f"{Path(call.filename).name}, line {call.lineno}, in {call.name}" for call in calls]
+    return "\n".join([*places, *traceback.format_exception_only(error)]).strip()
 
 
 def _is_memory(error: BaseException | None) -> bool:

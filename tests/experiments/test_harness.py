@@ -86,7 +86,10 @@ def test_what_fails_is_recorded_with_its_reason_and_tried_again(capsys):
     wrong = logistic(no_such_setting=1)
     grid().fill([wrong, logistic()])
     assert wrong.read()["outcome"] == FAILED
-    assert "no_such_setting" in wrong.read()["error"]
+    *places, reason = wrong.read()["error"].splitlines()
+    assert "no_such_setting" in reason
+    assert places[-1].startswith("measure.py, line ")
+    assert not any("/" in place for place in places)  # cells are committed: no folders of a machine
     assert logistic().read()["outcome"] == DONE
     assert grid().missing([wrong])
 
