@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.baselines.graphgps import EigenpairEncoding, GraphGPS, settings
+from experiments.baselines.graphgps import Attention, EigenpairEncoding, GraphGPS, settings
 from tests.experiments.small import accuracy, dense_adjacency, small_task, train
 
 SMALL = {"hidden_dim": 32, "num_layers": 1, "num_heads": 2}
@@ -66,6 +66,14 @@ def test_attention_reaches_where_no_path_does():
     reached[0] = True
     assert (change[reached] > 0).all()
     assert (change[~reached] == 0).all()
+
+
+def test_attention_is_dropped_in_training_only():
+    torch.manual_seed(0)
+    attention, hidden = Attention(32, 2, dropout=0.5, batch_first=True), torch.randn(1, 20, 32)
+    first, second = attention(hidden)[0], attention(hidden)[0]
+    assert (first - second).abs().max() > 1e-3
+    torch.testing.assert_close(attention.eval()(hidden)[0], attention(hidden)[0])
 
 
 def test_positions_do_not_depend_on_the_order_of_eigenpairs():

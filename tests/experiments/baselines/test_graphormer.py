@@ -100,6 +100,13 @@ def test_degrees_are_embedded():
     torch.testing.assert_close(seen[0][-1:], method.virtual.weight)
 
 
+def test_features_and_degrees_begin_at_the_same_size():
+    torch.manual_seed(0)
+    method = Graphormer(small_task(210), **SMALL)
+    features, degrees = method.embed(method.task.features), method.embed_degree.weight
+    assert 0.8 < features.std() / degrees.std() < 1.25
+
+
 def test_the_learning_rate_warms_up():
     method = Graphormer(small_task(), **SMALL, lr=1.0, warmup=3)
     rates = []

@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from experiments.baselines.gt import GT, Layer, attend_neighbors, settings
+from experiments.baselines.gt import GT, Layer, attend_neighbors, readout, settings
 from experiments.baselines.method import Task
 from nagphormer import from_scipy, random_split
 from tests.experiments.small import accuracy, dense_adjacency, small_task, train
@@ -93,6 +93,19 @@ def test_signs_flip_in_training_only():
     assert all(torch.equal(encoding.abs(), method.encoding.abs()) for encoding in seen)
     assert any(not torch.equal(encoding, method.encoding) for encoding in seen[:8])
     assert all(torch.equal(encoding, method.encoding) for encoding in seen[8:])
+
+
+def test_the_learning_rate_is_halved_where_validation_stands_still():
+    method = GT(small_task(), num_layers=1, lr=0.8)
+    for _ in range(22):
+        method.validated(1.0)
+    assert method.optimizer.param_groups[0]["lr"] == 0.4
+
+
+@pytest.mark.parametrize(("num_classes", "widths"), [(3, [64, 32, 16, 3]), (15, [64, 32, 30, 15])])
+def test_the_readout_halves_the_width_but_leaves_two_for_each_class(num_classes, widths):
+    linears = [each for each in readout(64, num_classes) if isinstance(each, torch.nn.Linear)]
+    assert [each.in_features for each in linears] + [linears[-1].out_features] == widths
 
 
 def test_a_width_that_heads_cannot_share_is_refused():
