@@ -227,3 +227,16 @@ def test_a_graph_goes_through_a_small_gpu_in_slices_and_its_eigenvectors_through
     assert not store.on_gpu
     np.testing.assert_array_equal(store[:][:, :, :160], expected[:, :, :160])
     np.testing.assert_allclose(np.abs(store[:][:, :, 160:]), np.abs(expected[:, :, 160:]), atol=2e-3)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.filterwarnings("error:the search for eigenvectors ended")
+def test_eigenvectors_are_exact_where_matrices_are_multiplied_in_tf32():
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        found = solve(ring_graph(1000), 10, device=DEVICE)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    np.testing.assert_allclose(found.vectors.T @ found.vectors, np.eye(10), atol=1e-5)

@@ -281,9 +281,11 @@ class _Search:
 
     def _rotate(self, block: torch.Tensor, matrix: np.ndarray) -> None:
         """block ← block · matrix, in place."""
-        right = torch.from_numpy(np.array(matrix, order="C")).to(block.device, torch.float32)
+        # a GPU may be set to multiply float32 to three digits (TF32), which would be the end of progress
+        dtype = torch.float32 if block.device.type == "cpu" else torch.float64
+        right = torch.from_numpy(np.array(matrix, order="C")).to(block.device, dtype)
         for rows in self._pieces():
-            block[rows, : self.size] = block[rows, : self.size] @ right
+            block[rows, : self.size] = (block[rows, : self.size].to(dtype) @ right).float()
 
     def _residuals(self) -> np.ndarray:
         """‖D^½ (P v − μ v)‖ of every vector, which is ‖Lu − λu‖."""
