@@ -26,7 +26,8 @@ def test_memory_is_what_one_slice_holds():
     assert held == pytest.approx(200 * 3 * 32 * 2 + 200 * 50 + RESERVE, rel=0.2)
 
 
-def test_the_search_for_eigenvectors_counts_where_it_needs_more():
+def test_the_search_for_eigenvectors_counts_where_it_needs_more(monkeypatch):
+    monkeypatch.setattr(estimate, "anonymous_memory", lambda: 0)  # grows while kernels are compiled
     graph = random_graph(100_000, 1)
     assert estimate_cost(graph, 1, encoding_dim=10).memory_bytes > estimate_cost(graph, 1).memory_bytes + 10**7
 
