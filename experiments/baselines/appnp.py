@@ -80,5 +80,5 @@ def settings(dataset: str) -> list[Settings]:
         {"row_normalized": True},
         {"weight_decay": 5e-4, "alpha": 0.2},
         {"weight_decay": 5e-4, "alpha": 0.5},
-        {"weight_decay": 5e-5, "hidden_dim": 256},
+        {"weight_decay": 5e-5, "alpha": 0.5, "hidden_dim": 256},
     ]

@@ -16,13 +16,13 @@ MOMENTUM = 0.5
 """Of BatchNorm: with one step an epoch, torch's 0.1 leaves validation ten epochs behind."""
 
 
-def embedding(num_features: int, dim: int) -> nn.Module:
-    """A linear map of features to unit variance, (N, F) -> (N, D).
+def embedding(num_features: int, dim: int, dropout: float = 0.0) -> nn.Module:
+    """A linear map of features, of which some are dropped, to unit variance, (N, F) -> (N, D).
 
     The published models look features up in tables of learned vectors; a linear map of sparse words alone is small, and
     positions added to it, or put beside it, would drown it.
     """
-    return nn.Sequential(nn.Linear(num_features, dim), nn.BatchNorm1d(dim, momentum=MOMENTUM))
+    return nn.Sequential(nn.Dropout(dropout), nn.Linear(num_features, dim), nn.BatchNorm1d(dim, momentum=MOMENTUM))
 
 
 def attend(

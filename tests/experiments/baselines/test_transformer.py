@@ -2,7 +2,11 @@ import pytest
 import torch
 
 from experiments.baselines import transformer
+from experiments.baselines.graphormer import Graphormer
+from experiments.baselines.gt import GT
+from experiments.baselines.san import SAN
 from experiments.baselines.transformer import attend, embedding, empty_rows
+from tests.experiments.small import small_task
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -43,6 +47,23 @@ def test_embedded_features_have_unit_variance():
     embedded = embedding(20, 6)(torch.rand(500, 20))
     torch.testing.assert_close(embedded.std(dim=0), torch.ones(6), rtol=0.01, atol=0)
     assert torch.equal(embedded.mean(dim=0).abs() < 1e-5, torch.ones(6, dtype=torch.bool))
+
+
+def test_features_are_dropped_in_training_only():
+    torch.manual_seed(0)
+    embed = embedding(8, 8, dropout=0.5)
+    torch.nn.init.eye_(embed[1].weight)
+    torch.nn.init.zeros_(embed[1].bias)
+    mapped = embed[:2]  # before they are scaled
+    dropped = mapped(torch.ones(1000, 8))
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert (dropped == 0).float().mean() == pytest.approx(0.5, abs=0.02)
+    assert torch.equal(mapped.eval()(torch.ones(1000, 8)), torch.ones(1000, 8))
+
+
+@pytest.mark.parametrize("method", [GT, SAN, Graphormer])
+def test_a_method_drops_as_many_features_as_it_is_told(method):
+    assert method(small_task(), num_layers=1, input_dropout=0.4).embed[0].p == 0.4
 
 
 @needs_gpu
