@@ -1,8 +1,8 @@
 """The paper's claim on cost, measured: time is linear in the nodes, and memory follows the batch, not the graph.
 
 Graphs are synthetic, ten edges a node and 64 features; the network has width 128 and one layer. Tokens are held in
-memory, (K+1)·64 half-precision numbers a node: that, the features and the edges are what grows with N. On a CPU a large
-batch goes through the network in pieces that fit its cache, so that from about 2,000 nodes on memory hardly grows.
+memory, (K+1)·64 half-precision numbers a node: that, the features and the edges are what grows with N. A large batch
+goes through the network in pieces, on a CPU such as fit its cache (here 2,200 nodes), so that memory levels off.
 
 Shapes: N nodes, K hops, B nodes in a batch
 """
@@ -76,7 +76,7 @@ def _told(study: Study, found: dict[int, dict[str, Any]]) -> str:
     for value, facts in found.items():
         numbers = [f"{value:,}", *(f"{facts['stages'][stage]:.3g}" for stage in STAGES), f"{facts['peak_gb']:.3f}"]
         lines.append(" | ".join(numbers))
-    slopes = ", ".join(f"{STAGE_TITLES[stage]} {_slope(found, stage):.2f}" for stage in STAGES)
+    slopes = ", ".join(f"{STAGE_TITLES[stage]} {round(_slope(found, stage), 1) + 0.0:.1f}" for stage in STAGES)
     sizes, peaks = list(found), [facts["peak_gb"] * 1e9 for facts in found.values()]
     rate, constant = np.polyfit(sizes, peaks, 1)
     return (

@@ -32,8 +32,8 @@ from experiments.data import load
 from experiments.measure import Budget
 from experiments.methods import METHODS
 
-FAREWELL = 10.0
-"""Seconds a child may take to end after it has sent its result."""
+FAREWELL = 60.0
+"""Seconds a child may take to end after it has sent its result; a GPU that many share lets go slowly."""
 LONGEST_KEY = 120
 """Letters of the settings in a file's name; beyond that they go by a hash."""
 DONE, OUT_OF_MEMORY, TIME_OUT, FAILED = "done", "out of memory", "time-out", "failed"

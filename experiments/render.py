@@ -11,6 +11,7 @@ from experiments.data import NOT_HAD, SYNTHETIC, title
 from experiments.figures import bars, lines
 from experiments.harness import OUT_OF_MEMORY, TIME_OUT
 from experiments.items import ITEMS, Item, Row
+from experiments.methods import METHODS
 from experiments.remarks import REMARKS
 from experiments.statistics import ENOUGH_SEEDS, difference_to_published, paired_difference, spread
 from nagphormer.files import new_file
@@ -20,26 +21,33 @@ INTRODUCTION = """# Results
 
 NAGphormer and the methods it is compared with: each table and figure of the paper's evaluation. This page is written
 by `python -m experiments render` from the cells in `experiments/results/cells/`; every number in a
-table, but for the paper's, was measured by the command above it. `--seeds`, `--jobs`, `--memory` and `--time-limit`
-varied; each cell's file records its own.
+table, but for the paper's, was measured by the command above it. `--device`, `--seeds`, `--jobs`, `--memory` and
+`--time-limit` varied; each cell's file records its own. A setting that a method got later stands in its older cells
+with the value that leaves the method as it was.
 
+- **Methods**: all are implemented here, with layers of PyTorch Geometric where it has them; where one departs from its
+  published code, its file in `experiments/baselines/` says how. On a GPU matrices are multiplied in TF32, and where all
+  nodes attend all nodes they do so in bfloat16.
 - **Splits**: random 60/20/20, seed s = `np.random.RandomState(s).permutation(n)`, the same for all methods. The paper's
   own splits are not published.
 - **Training**: at most 3,000 epochs, patience 100 (epochs without a better validation accuracy or loss), the weights of
   the best validation accuracy. The same for all methods; of Polynormer the epochs after its local phase count.
 - **Tuning**: at most four settings a method and data set, the published one among them where there is one, chosen by
-  validation accuracy on seed 0 (whose validation nodes are test nodes of other seeds). NAGphormer has one: the paper's.
-  The four were revised in the course of the work, by validation accuracy too, so that more than four were tried for
-  some; now and then one within 0.1 points of the best made room for a published one.
-- **Numbers**: test accuracy in percent, mean ± deviation × number of seeds. *paper* is what the paper reports, over ten
-  runs. *higher* and *lower*: the 95 % interval of the difference of means (Welch) leaves out zero; where the paper
-  gives no deviation its mean is taken as exact. Otherwise *close* within a point, and *unclear* beyond.
-- **Intervals** are widened for the overlap of random splits (Nadeau and Bengio 2003: 1/n + 1/3 instead of 1/n).
+  validation accuracy on seed 0 (of its validation nodes, some are test nodes of other seeds). NAGphormer has one: the
+  paper's, but for epochs and patience. The four were revised in the course of the work, mostly where a row was below
+  the paper's figure, so that up to seven were tried for a method on a data set; now and then one within 0.1 points of
+  the best made room for a published one.
+- **Numbers**: test accuracy in percent, mean ± deviation, and ×, the number of seeds. *paper* is what the paper
+  reports, on the small graphs over ten runs. *higher* and *lower*: the 95 % interval of the difference of means (Welch)
+  leaves out zero; where the paper gives no deviation its mean is taken as exact. Otherwise *close* within a point, and
+  *unclear* beyond.
+- **Intervals** are widened for the overlap of random splits (Nadeau and Bengio 2003: 1/n + 1/3 instead of 1/n). They
+  are not corrected for their number: of twenty, one leaves out zero by chance.
 - **Bold** is the best of a column only where it differs from every other row: the 95 % interval of the paired
   difference on the same splits leaves out zero.
 - **Outcomes**: *out of memory* and *time-out* are results, under the limits that the line below the table names; *fits
   here* is said where the paper ran out of memory. *no data* marks graphs of the paper that could not be had; *–* is not
-  measured yet; † is the best of fewer settings than the method will be given."""
+  measured, or on too few common splits; † is the best of those of its settings that were measured so far."""
 
 
 def render(folder: Path) -> Path:
@@ -156,17 +164,20 @@ def _ranks(item: Item) -> str:
     for dataset in item.datasets:
         scores = _scores(ours, dataset)
         pairs = [(row, paired_difference(scores, _scores(row, dataset))) for row in item.rows if row is not ours]
-        rivals = sorted((pair.mean, row.title, row.is_tuned(dataset)) for row, pair in pairs if pair)
+        rivals = sorted((pair.mean, row.title) for row, pair in pairs if pair)
         if rivals:
-            ahead = [name for difference, name, _ in rivals if difference < 0]
-            first = f" (first: {ahead[0]})" if ahead else ""
-            mark = "" if all(tuned for *_, tuned in rivals) else " †"
-            told.append(f"{title(dataset)} {len(ahead) + 1} of {len(rivals) + 1}{mark}{first}")
+            ahead = [name for difference, name in rivals if difference < 0]
+            others = [row for row, pair in pairs if not pair and any(cell.read() for cell in row.tuning(dataset))]
+            known = [row for row, pair in pairs if pair] + others
+            text = f"{title(dataset)}: {len(ahead) + 1} of {len(rivals) + 1}"
+            text += "" if all(row.is_tuned(dataset) for row in known) else " †"
+            text += f"; first: {ahead[0]}" if ahead else ""
+            told.append(text + (f"; not ranked: {', '.join(row.title for row in others)}" if others else ""))
     heading = (
-        "**NAGphormer's rank**: one more than the methods that are better than it in the mean over the splits both "
-        f"have, at least {ENOUGH_SEEDS}"
+        "**NAGphormer's rank** is one more than the number of methods that are better than it in the mean over the "
+        f"splits both have; methods with fewer than {ENOUGH_SEEDS} of them are not ranked."
     )
-    return f"{heading}: {'; '.join(told)}." if told else ""
+    return "\n".join([f"{heading}\n", *(f"- {text}" for text in told)]) if told else ""
 
 
 def _paired(item: Item) -> str:
@@ -199,8 +210,8 @@ def _stages(item: Item) -> str:
             texts.append(" + ".join(map(_seconds, seconds)) + f" s, {_peak(facts):.2g} GB{place}")
         rows.append([row.title, *texts])
     heading = (
-        "Seconds for preparation + training (validation included) + inference on all nodes, and peak memory. "
-        "Several cells shared the machine at a time, so compare orders of magnitude:"
+        "Seconds for preparation + training (validation included) + inference on all nodes, means over the seeds, and "
+        "the largest peak of memory. Several cells shared the machine at a time, so compare orders of magnitude:"
     )
     return heading + "\n\n" + _table(["method", *map(title, item.datasets)], rows)
 
@@ -280,9 +291,11 @@ def _provenance(item: Item) -> str:
         return ""
     limits = []
     for outcome, limit, unit in ((OUT_OF_MEMORY, "memory", "GB"), (TIME_OUT, "seconds", "s")):
-        met = listed(f"{each['limits'][limit]:g} {unit}" for each in stopped if each["outcome"] == outcome)
-        if met:
-            limits.append(f"{outcome}: more than {met}")
+        those = [each for each in stopped if each["outcome"] == outcome]
+        if those:
+            met = listed(f"{each['limits'][limit]:g} {unit}" for each in those)
+            methods = ", ".join(sorted({METHODS[each["method"]].title for each in those}))
+            limits.append(f"{outcome}: more than {met} ({methods})")
     return "; ".join([circumstances(facts + stopped), *limits]) + "."
 
 

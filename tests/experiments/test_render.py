@@ -29,6 +29,7 @@ def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, ev
     settings = first if settings is None else settings
     for seed, accuracy in enumerate(accuracies):
         facts = {
+            "method": method,
             "outcome": outcome,
             "test_accuracy": accuracy / 100,
             "val_accuracy": val,
@@ -88,7 +89,7 @@ def test_no_bold_for_a_mean_that_is_higher_on_other_splits_only():
     text = render.section(TABLE)
     assert "**93" not in text
     assert "**91.12" in line(text, "GCN")
-    assert "Photo 2 of 2 (first: GCN)" in text
+    assert "- Photo: 2 of 2; first: GCN\n" in text
 
 
 def test_a_rival_with_few_seeds_leaves_it_open_who_is_best():
@@ -121,14 +122,25 @@ def test_two_seeds_are_too_few_for_bold_type_and_ranks():
     record("nagphormer", "photo", [95.0, 95.1])
     text = render.section(TABLE)
     assert "**95" not in text
-    assert "Photo 1 of" not in text
+    assert "rank" not in text
 
 
 def test_nagphormers_rank_is_what_the_numbers_say():
     record("gcn", "photo", [90.0, 91.0, 92.0], everywhere=True)
     record("sign", "photo", [96.0, 96.0, 96.5], everywhere=True)
     record("nagphormer", "photo", [95.0, 95.0, 95.0])
-    assert "Photo 2 of 3 (first: SIGN)" in render.section(TABLE)
+    assert "- Photo: 2 of 3; first: SIGN\n" in render.section(TABLE)
+    record("san", "photo", [99.0, 99.0], everywhere=True)
+    assert "- Photo: 2 of 3; first: SIGN; not ranked: SAN\n" in render.section(TABLE)
+    Cell("photo", "san", 0, METHODS["san"].settings("photo")[1]).path.unlink()
+    assert "- Photo: 2 of 3 †; first: SIGN; not ranked: SAN\n" in render.section(TABLE)
+
+
+def test_a_study_takes_the_recipes_cell_where_it_changes_nothing():
+    assert METHODS["nagphormer"].resolved("photo", {})["num_layers"] == 1
+    rows = {row.title: row.tuning("photo")[0].name for row in ITEMS["figure-layers"].rows}
+    assert rows["L = 1"] == ITEMS["table-small"].rows[-1].tuning("photo")[0].name
+    assert rows["L = 2"] == "nagphormer-num_layers=2-seed0"
 
 
 @pytest.mark.parametrize("outcome", [OUT_OF_MEMORY, TIME_OUT])
@@ -136,7 +148,7 @@ def test_what_did_not_fit_is_said_beside_the_papers(outcome):
     record("san", "photo", [0.0], outcome=outcome, everywhere=True)
     text = render.section(TABLE)
     assert f"{outcome} (paper 94.86)" in line(text, "SAN")
-    assert f"; {outcome}: more than {'8 GB' if outcome == OUT_OF_MEMORY else '60 s'}." in text
+    assert f"; {outcome}: more than {'8 GB' if outcome == OUT_OF_MEMORY else '60 s'} (SAN)." in text
 
 
 def test_what_did_not_fit_for_the_paper_is_said_to_fit():
@@ -178,7 +190,7 @@ def test_everything_is_rendered_with_its_figures(results):
     for readout in ({}, {"readout": "self"}, {"readout": "sum"}):
         record("nagphormer", "photo", [94.0, 95.0], readout)
     for hops in range(4, 21, 2):
-        record("nagphormer", "photo", [94.0, 95.0], {"hops": hops, "num_layers": 1})
+        record("nagphormer", "photo", [94.0, 95.0], {"hops": hops})
     path = render.render(results / "docs")
     text = path.read_text()
     for item in ITEMS.values():
