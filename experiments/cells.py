@@ -1,28 +1,37 @@
 """One measured cell: a model on one data set with one seed, as a small JSON file."""
 
+import hashlib
 import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import nagphormer
 from nagphormer.config import TrainConfig
 from nagphormer.files import new_file, write_json
 
 RESULTS = Path(__file__).parent / "results"
+SOURCES = (Path(__file__).parent, Path(nagphormer.__file__).parent)
 PACKAGES = ("torch", "numpy", "scipy", "numba", "triton", "torch-geometric", "scikit-learn")
 
 
-def describe(device: str | None = None) -> dict[str, Any]:
-    """Machine and versions."""
-    import nagphormer
+@cache
+def fingerprint() -> str:
+    """A hash of this project's code: cells that have the same were measured by the same code."""
+    files = (path for folder in SOURCES for path in sorted(folder.rglob("*.py")))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
+
+def describe(device: str | None = None) -> dict[str, Any]:
+    """Machine, versions and code."""
     versions = {"python": platform.python_version(), "nagphormer": nagphormer.__version__}
     for name in PACKAGES:
         try:
@@ -30,7 +39,7 @@ def describe(device: str | None = None) -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     processor = torch.cuda.get_device_name() if _on_gpu(device) else _processor()
-    return {"device": processor, "versions": versions, "date": time.strftime("%Y-%m-%d")}
+    return {"device": processor, "versions": versions, "code": fingerprint(), "date": time.strftime("%Y-%m-%d")}
 
 
 def circumstances(facts: list[dict[str, Any]]) -> str:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from experiments.baselines.method import Settings
-from experiments.measure import Measure, baseline, measure_ours
+from experiments.measure import Budget, Measure, baseline, measure_ours
 from nagphormer.recipes import resolve
 
 
@@ -64,9 +64,10 @@ class Ours:
         return [{}]
 
     def resolved(self, dataset: str, settings: Settings) -> Settings:
-        """The recipe's settings for a data set, with those given."""
+        """The recipe's settings for a data set, with those given, but for what the budget replaces."""
         rest = {name: value for name, value in settings.items() if name != "recipe"}
-        return asdict(resolve(settings.get("recipe", "paper"), dataset, rest))
+        whole = asdict(resolve(settings.get("recipe", "paper"), dataset, rest))
+        return {name: value for name, value in whole.items() if name not in asdict(Budget())}
 
 
 METHODS: dict[str, Entry | Ours] = {

@@ -49,7 +49,24 @@ def test_a_cell_is_measured_in_a_child_and_kept_with_all_that_tells_where_it_com
     assert set(facts["stages"]) == {"prepare", "train", "infer"}
     assert facts["peak_gb"] > 0.05
     assert {"torch", "numpy"} <= set(facts["versions"])
+    assert facts["code"] == cells.fingerprint()
     assert "[1/1" in capsys.readouterr().out
+
+
+def test_another_line_of_code_is_another_fingerprint(monkeypatch, tmp_path):
+    monkeypatch.setattr(cells, "SOURCES", (tmp_path,))
+    found = []
+    for line in ("x = 1", "x = 2", "x = 1"):
+        (tmp_path / "code.py").write_text(line)
+        found.append(cells.fingerprint.__wrapped__())
+    assert found[0] == found[2] != found[1]
+    assert len(found[0]) == 12
+
+
+def test_what_the_budget_replaces_is_not_recorded_as_a_setting():
+    resolved = Cell("cora", "nagphormer").resolved
+    assert "hops" in resolved
+    assert not {"epochs", "patience"} & set(resolved)
 
 
 def test_a_recorded_cell_is_not_measured_again_and_the_rest_of_a_grid_is(capsys):
