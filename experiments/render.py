@@ -60,7 +60,7 @@ def render(folder: Path) -> Path:
 
 
 def section(item: Item, folder: Path | None = None) -> str:
-    """One item as Markdown; its figure is written where a folder is given."""
+    """One item as Markdown; on the page, for which a folder is given, with its figure and remarks."""
     parts = [f"## {item.title}", f"`python -m experiments {item.name}`"]
     if item.name == "table-cost":
         parts.append(_cost_table(item))
@@ -72,9 +72,9 @@ def section(item: Item, folder: Path | None = None) -> str:
         "figure-readout": (_gains,),
     }
     parts += [text for write in extra.get(item.name, ()) if (text := write(item))]
-    if folder and item.name.startswith("figure"):
-        parts.append(_figure(item, folder))
-    parts += [f"- {remark}" for remark in REMARKS.get(item.name, ())]
+    if folder:
+        parts.append(_figure(item, folder) if item.name.startswith("figure") else "")
+        parts += [f"- {remark}" for remark in REMARKS.get(item.name, ())]
     parts.append(_provenance(item))
     return "\n\n".join(part for part in parts if part)
 

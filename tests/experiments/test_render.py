@@ -7,6 +7,7 @@ from experiments.data import LARGE, SMALL
 from experiments.harness import DONE, OUT_OF_MEMORY, TIME_OUT, Cell
 from experiments.items import ITEMS
 from experiments.methods import METHODS
+from experiments.remarks import REMARKS
 
 TABLE = replace(
     ITEMS["table-small"],
@@ -195,6 +196,9 @@ def test_everything_is_rendered_with_its_figures(results):
     text = path.read_text()
     for item in ITEMS.values():
         assert f"## {item.title}\n\n`python -m experiments {item.name}`" in text
+    remark = REMARKS["figure-hops"][0]
+    assert remark in text
+    assert remark not in render.section(ITEMS["figure-hops"])  # it speaks of what the page shows
     for name in ("figure-readout", "figure-hops"):
         assert f"](results/{name}.svg)" in text
         assert (results / "docs" / "results" / f"{name}.svg").read_text().startswith("<?xml")
