@@ -76,7 +76,7 @@ def _told(study: Study, found: dict[int, dict[str, Any]]) -> str:
     for value, facts in found.items():
         numbers = [f"{value:,}", *(f"{facts['stages'][stage]:.3g}" for stage in STAGES), f"{facts['peak_gb']:.3f}"]
         lines.append(" | ".join(numbers))
-    slopes = ", ".join(f"{STAGE_TITLES[stage]} {round(_slope(found, stage), 1) + 0.0:.1f}" for stage in STAGES)
+    slopes = ", ".join(f"{STAGE_TITLES[stage]} {_slope(found, stage):z.1f}" for stage in STAGES)
     sizes, peaks = list(found), [facts["peak_gb"] * 1e9 for facts in found.values()]
     rate, constant = np.polyfit(sizes, peaks, 1)
     return (

@@ -40,6 +40,8 @@ def test_slopes_and_memory_are_told_and_drawn(results):
     assert "abacus; torch 2, PyG None; 2026-01-02. Exponent of B" in text
     assert "500 MB and 50 kB a node of a batch" in text
     assert (results / "results" / "complexity-B.svg").is_file()
+    record(batch, -0.01, megabytes_each=0.05)
+    assert "5 epochs on 60 % of the nodes 0.0," in complexity_section()
 
 
 def test_studies_change_one_quantity_each():
