@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ SOURCES = (Path(__file__).parent, Path(nagphormer.__file__).parent)
 PACKAGES = ("torch", "numpy", "scipy", "numba", "triton", "torch-geometric", "scikit-learn")
 
 
-@cache
 def fingerprint() -> str:
     """A hash of this project's code: cells that have the same were measured by the same code."""
     files = (path for folder in SOURCES for path in sorted(folder.rglob("*.py")))

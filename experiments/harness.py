@@ -141,7 +141,7 @@ class Grid:
         if facts["outcome"] == DONE:
             return not self.budget.covers(Budget(**facts["budget"]), facts["epochs"])
         if facts["gpu"] != self.on_gpu:
-            return False
+            return self.on_gpu  # limits that a CPU met say nothing of a GPU
         limits = Limits(**facts["limits"])
         if facts["outcome"] == OUT_OF_MEMORY:
             return limits.memory < self.limits.memory
@@ -178,6 +178,7 @@ class _Child:
 
     def __init__(self, context: Any, cell: Cell, grid: Grid):
         self.cell, self.grid = cell, grid
+        self.circumstances = self._circumstances()  # now: the code may be edited before the cell is done
         self.connection, theirs = context.Pipe(duplex=False)
         self.process = context.Process(target=_work, args=(cell, grid, theirs), daemon=True)
         self.process.start()
@@ -202,7 +203,7 @@ class _Child:
         if not outcome:  # it died without a word: the kernel kills what takes too much memory
             killed = self.process.exitcode == -9
             outcome = {"outcome": OUT_OF_MEMORY if killed else FAILED, "error": f"exit code {self.process.exitcode}"}
-        return self._circumstances() | outcome
+        return self.circumstances | outcome
 
     def _circumstances(self) -> dict[str, Any]:
         """What was measured, where and how."""

@@ -58,9 +58,18 @@ def test_another_line_of_code_is_another_fingerprint(monkeypatch, tmp_path):
     found = []
     for line in ("x = 1", "x = 2", "x = 1"):
         (tmp_path / "code.py").write_text(line)
-        found.append(cells.fingerprint.__wrapped__())
+        found.append(cells.fingerprint())
     assert found[0] == found[2] != found[1]
     assert len(found[0]) == 12
+
+
+def test_a_cell_names_the_code_it_began_with(monkeypatch, tmp_path):
+    monkeypatch.setattr(cells, "SOURCES", (tmp_path,))
+    before = cells.fingerprint()
+    child = _Child(multiprocessing.get_context("forkserver"), logistic(), grid())
+    (tmp_path / "code.py").write_text("x = 1")
+    assert child.connection.poll(60)
+    assert child.result()["code"] == before != cells.fingerprint()
 
 
 def test_what_the_budget_replaces_is_not_recorded_as_a_setting():
@@ -169,6 +178,20 @@ def test_running_out_of_time_is_a_result_until_more_is_allowed():
     assert slow.read()["outcome"] == TIME_OUT
     assert not grid(seconds=0.5).missing([slow])
     assert grid(seconds=1).missing([slow])
+
+
+@pytest.mark.parametrize(("outcome", "limit"), [(OUT_OF_MEMORY, "memory"), (TIME_OUT, "seconds")])
+def test_limits_that_a_cpu_met_are_tried_on_a_gpu_but_not_the_other_way(outcome, limit):
+    cell, narrow = logistic(), {"memory": 1.0, "seconds": 1.0}
+    on_cpu, on_gpu = (Grid(device, 1, Limits(8, 8), QUICK) for device in ("cpu", "cuda"))
+    facts = {"outcome": outcome, "resolved": cell.resolved, "limits": narrow | {limit: 8.0}}
+    cells.write_facts(cell.path, facts | {"gpu": False})
+    assert on_gpu.missing([cell])
+    assert not on_cpu.missing([cell])
+    cells.write_facts(cell.path, facts | {"gpu": True})
+    assert not on_cpu.missing([cell])
+    cells.write_facts(cell.path, facts | {"gpu": True, "limits": narrow})
+    assert not on_cpu.missing([cell])  # however much more memory or time it has
 
 
 @pytest.mark.parametrize(("number", "outcome"), [(signal.SIGKILL, OUT_OF_MEMORY), (signal.SIGTERM, FAILED)])
