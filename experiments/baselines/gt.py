@@ -154,12 +154,14 @@ def readout(dim: int, num_classes: int) -> nn.Module:
 def settings(dataset: str) -> list[Settings]:
     """What is tried on a data set: the published depth with and without dropout, and shallow models.
 
-    One of those drops inputs too, of which graphs of words have thousands.
+    One of those drops inputs too, of which graphs of words have thousands. On CS it is half as wide: it gets 94.8 % of
+    the validation nodes of seed 0 then, and 92.8 % otherwise.
     """
     shallow = {"hidden_dim": 256, "dropout": 0.5, "weight_decay": 5e-4}
+    dropping = {**shallow, "hidden_dim": 128 if dataset == "cs" else 256, "input_dropout": 0.5}
     return [
         {},
         {"dropout": 0.3, "lr": 1e-3},
         {"num_layers": 3, **shallow, "lr": 1e-3},
-        {"num_layers": 2, **shallow, "lr": 5e-3, "input_dropout": 0.5},
+        {"num_layers": 2, **dropping, "lr": 5e-3},
     ]
