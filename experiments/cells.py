@@ -74,7 +74,8 @@ def _processor() -> str:
     """The CPU's model and how many of its cores are ours."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return f"{next(models, platform.machine())}, {len(os.sched_getaffinity(0))} cores"
+    cores = len(os.sched_getaffinity(0))
+    return f"{next(models, platform.machine())}, {cores} core{'s' if cores > 1 else ''}"
 
 
 def _on_gpu(device: str | None) -> bool:

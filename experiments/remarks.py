@@ -20,12 +20,11 @@ REMARKS: dict[str, tuple[str, ...]] = {
         "SAN and Graphormer were given 11 GB, about the memory of the paper's card, an RTX 2080 Ti; all others 20 GB "
         "or more, which only NAGphormer uses, to infer in larger batches. Graphormer on Computers and SAN on Physics "
         "fit with two layers; at published depth both run out of memory there.",
-        "Not measured yet: SAN at its published depth of 16 layers on Pubmed, Computers and CS, a setting with three "
-        "layers and a third seed on Physics; Graphormer at its published depth on Photo; GT with dropped inputs on CS, "
-        "and a third seed of it on Computers and Photo.",
-        "GT is more than a point below the paper on CS, where the settings that were measured drop none of the 6,805 "
-        "inputs. Half the inputs dropped take SAN, otherwise as it was, from 93.6 to 95.3 % of CS's validation nodes "
-        "(seed 0), though from 89.9 to 89.6 % of Pubmed's.",
+        "Not measured yet, for want of a GPU: SAN at its published depth of 16 layers on Pubmed, Computers and CS; SAN "
+        "with three layers, and its third seed, on Physics; Graphormer at its published depth of 12 layers on Photo.",
+        "GT's chosen setting on CS, and its third seed on Computers and Photo, were measured on a CPU. There glibc's "
+        "malloc was told to keep freed memory (`MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 "
+        "MALLOC_ARENA_MAX=1 MALLOC_TOP_PAD_=67108864`), which took an epoch on Photo from 4.3 to 1.4 s.",
         "Graphormer is not clearly better than the MLP. The likely cause: a node's own neighbors are few of the "
         "thousands it attends, and a bias that singles them out has to be learned in one step an epoch.",
         "On CS and Physics the best epochs of Polynormer lie in its local phase: global attention adds nothing there.",

@@ -63,6 +63,12 @@ def test_another_line_of_code_is_another_fingerprint(monkeypatch, tmp_path):
     assert len(found[0]) == 12
 
 
+@pytest.mark.parametrize(("cores", "told"), [({5}, ", 1 core"), ({0, 1}, ", 2 cores")])
+def test_a_cell_tells_the_cores_it_may_use(monkeypatch, cores, told):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: cores)
+    assert cells.describe("cpu")["device"].endswith(told)
+
+
 def test_a_cell_names_the_code_it_began_with(monkeypatch, tmp_path):
     monkeypatch.setattr(cells, "SOURCES", (tmp_path,))
     before = cells.fingerprint()

@@ -117,6 +117,10 @@ def test_the_encoding_is_no_part_of_the_state():
     assert "encoding" not in GT(small_task(), hidden_dim=16, num_layers=1).state_dict()
 
 
+def test_what_drops_inputs_is_narrow_on_cs_alone():
+    assert [settings(dataset)[3]["hidden_dim"] for dataset in ("cs", "physics")] == [128, 256]
+
+
 @pytest.mark.parametrize("candidate", range(len(settings("cora"))))
 def test_each_setting_builds_a_model(candidate):
     method = GT(small_task(), **settings("cora")[candidate])
