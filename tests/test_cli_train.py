@@ -19,6 +19,7 @@ from examples import SETTINGS, multi_label_graph, named_graph
 from safetensors.numpy import load_file
 
 from nagphormer import NodeClassifier, TokenStore, TrainConfig, cli, hop_tokens, load_graph, random_split
+from nagphormer.data.datasets import BUNDLED
 from nagphormer.training import comparison, loop
 from nagphormer.training.metrics import METRICS
 from nagphormer.training.run import train_model
@@ -528,7 +529,12 @@ def next_commands(err):
     return [shlex.split(line.removeprefix("next: nagphormer ")) for line in err.splitlines() if line[:5] == "next:"]
 
 
-def test_the_demo_trains_compares_and_says_what_to_run_next(run, monkeypatch, tmp_path):
+@pytest.mark.parametrize("another", [False, True])
+def test_the_demo_trains_compares_and_says_what_to_run_next(run, monkeypatch, tmp_path, another):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("NAGPHORMER_DATA", str(tmp_path))
+    if another:
+        (tmp_path / "cora.npz").touch()  # another graph of that name is not what the model was trained on
     small = TrainConfig(**SETTINGS | {"batch_size": 2000, "encoding_dim": 2})
     monkeypatch.setattr(cli, "TrainConfig", lambda: small)
     monkeypatch.setitem(comparison.COMMON, "epochs", 2)
@@ -536,11 +542,12 @@ def test_the_demo_trains_compares_and_says_what_to_run_next(run, monkeypatch, tm
     assert code == 0, err
     facts = json.loads(out)
     assert set(facts) == {"run", "test_accuracy", "mlp", "logistic_regression"}
-    assert facts["test_accuracy"] == NodeClassifier.load("nagphormer-demo/run").score(load_graph("cora"))
+    assert facts["test_accuracy"] == NodeClassifier.load("nagphormer-demo/run").score(load_graph(BUNDLED / "cora.npz"))
     assert "2,708 papers, 5,278 citations" in err
     assert "2,708 nodes × 3 tokens × 1,435 columns" in err
     predict, start = next_commands(err)
     assert start[:2] == ["import", "--edges"]
+    assert (predict[2] == "cora") != another
     assert run(*predict)[0] == 0
     assert pyarrow.csv.read_csv(tmp_path / "predictions.csv").num_rows == 2708
     code, out, err = run("demo")

@@ -75,7 +75,7 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
     Args:
         out: folder for what it writes.
     """
-    from nagphormer.data.datasets import BUNDLED, load_graph
+    from nagphormer.data.datasets import BUNDLED, find, load_graph
     from nagphormer.data.summary import summarize
     from nagphormer.inference.predict import score
     from nagphormer.tokens.hop2token import hop_tokens
@@ -84,8 +84,10 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
     from nagphormer.training.run import train_model
     from nagphormer.training.source import tokens_folder
 
+    path = BUNDLED / "cora.npz"
+    name = "cora" if find("cora") == path else path  # yours, where you have one, may number its nodes otherwise
     with timed("1. Load the bundled graph"):
-        graph = load_graph(BUNDLED / "cora.npz")
+        graph = load_graph(path)
         facts = summarize(graph)
     say(
         f"  Cora: {graph.num_nodes:,} papers, {graph.num_edges:,} citations, {graph.num_features:,} words, "
@@ -110,7 +112,7 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
         f"test accuracy: NAGphormer {accuracy:.1%}, logistic regression on the tokens {logistic:.1%}, "
         f"MLP without the graph {mlp:.1%}\nwrote {out / 'run'}: weights, settings, metrics",
     )
-    say_next("predict", out / "run", "cora", "--out", "predictions.csv")
+    say_next("predict", out / "run", name, "--out", "predictions.csv")
     say_next("import", "--edges", "YOUR-EDGES.csv", "--nodes", "YOUR-NODES.csv", "--out", "my-graph")
 
 

@@ -104,7 +104,7 @@ def cache_folder() -> Path:
 
 
 def _load_named(name: str, split: Split | None, seed: int, allow_pickle: bool) -> Graph:
-    path = _find(name) or _find(SAME_GRAPH.get(name, name)) or _download(name, allow_pickle)
+    path = find(name) or find(SAME_GRAPH.get(name, name)) or _download(name, allow_pickle)
     graph = _open(path)
     if name in DATASETS:
         _check_counts(graph, name, path)
@@ -130,7 +130,8 @@ def _provided(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _find(name: str) -> Path | None:
+def find(name: str) -> Path | None:
+    """The file or graph folder that a name stands for here, if there is one."""
     if path := _provided(name):
         return path
     cache = cache_folder()
