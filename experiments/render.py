@@ -35,8 +35,8 @@ with the value that leaves the method as it was.
 - **Tuning**: at most four settings a method and data set, the published one among them where there is one, chosen by
   validation accuracy on seed 0 (of its validation nodes, some are test nodes of other seeds). NAGphormer has one: the
   paper's, but for epochs and patience. The four were revised in the course of the work, mostly where a row was below
-  the paper's figure, so that up to ten were tried for a method on a data set; now and then one within 0.1 points of
-  the best made room for a published one.
+  the paper's figure, so that up to eight were recorded for a method on a data set (GT on CS), besides trials on
+  validation nodes that were not; now and then one within 0.1 points of the best made room for a published one.
 - **Numbers**: test accuracy in percent, mean ± deviation, and ×, the number of seeds. *paper* is what the paper
   reports, on the small graphs over ten runs. *higher* and *lower*: the 95 % interval of the difference of means (Welch)
   leaves out zero; where the paper gives no deviation its mean is taken as exact. Otherwise *close* within a point, and
