@@ -4,14 +4,19 @@ Shapes: N nodes, H heads, d width of a head, F features, D model width
 """
 
 import math
+from functools import partial
+from itertools import repeat
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 LARGEST = 2**31
 """Weights of one call: beyond, torch's memory-efficient kernel draws one dropout in the forward pass, another in the
 backward pass."""
+ROWS = 256
+"""Nodes whose weights a CPU holds at a time."""
 MOMENTUM = 0.5
 """Of BatchNorm: with one step an epoch, torch's 0.1 leaves validation ten epochs behind."""
 
@@ -34,8 +39,10 @@ def attend(
 ) -> torch.Tensor:
     """softmax(q·kᵀ / √d + b) v: (H, N, d) three times, b either (N, N) or (H, N, N) -> (H, N, d).
 
-    On a GPU in bfloat16, by torch's fused kernels, which never store the H N² weights. They want widths that are
-    multiples of 8, and spare themselves a copy of the bias where its rows start at such (see `empty_rows`).
+    The H N² weights are not stored. On a GPU torch's fused kernels see to it, in bfloat16; they want widths that are
+    multiples of 8, and spare themselves a copy of the bias where its rows start at such (see `empty_rows`). On a CPU,
+    whose fused kernel knows neither dropout nor a bias by heads, they are computed some rows at a time, and once more
+    in the backward pass.
     """
     num_heads, num_nodes, dim = query.shape
     if dropout > 0 and bias is not None and query.is_cuda and num_nodes**2 >= LARGEST:
@@ -43,15 +50,19 @@ def attend(
     dtype, width = value.dtype, value.shape[-1]
     fast = torch.bfloat16 if query.is_cuda else dtype
     query, key, value = (functional.pad(part, (0, -part.shape[-1] % 8)).to(fast) for part in (query, key, value))
+    weigh = partial(functional.scaled_dot_product_attention, dropout_p=dropout, scale=1 / math.sqrt(dim))
+    if not query.is_cuda and (dropout > 0 or (bias is not None and bias.dim() == 3)):
+        masks = repeat(None) if bias is None else bias.split(ROWS, dim=-2)
+        blocks = zip(query.split(ROWS, dim=1), masks, strict=False)
+        rows = [checkpoint(weigh, block, key, value, mask, use_reentrant=False) for block, mask in blocks]
+        return torch.cat(rows, dim=1)[..., :width]
     size = max(1, LARGEST // num_nodes**2)
     attended = [
-        functional.scaled_dot_product_attention(
+        weigh(
             query[None, heads],
             key[None, heads],
             value[None, heads],
-            attn_mask=bias[heads] if bias is not None and bias.dim() == 3 else bias,
-            dropout_p=dropout,
-            scale=1 / math.sqrt(dim),
+            bias[heads] if bias is not None and bias.dim() == 3 else bias,
         )[0]
         for heads in (slice(start, start + size) for start in range(0, num_heads, size))
     ]

@@ -36,6 +36,38 @@ def test_attention_is_the_formula_however_many_heads_a_call_takes(monkeypatch, l
         torch.testing.assert_close(got, right)
 
 
+@pytest.mark.parametrize("rows", [1, 7, 256])
+@pytest.mark.parametrize("shape", [(), (30, 30), (3, 30, 30)])
+def test_on_a_cpu_both_passes_draw_the_same_dropout_however_many_rows_they_take(monkeypatch, rows, shape):
+    monkeypatch.setattr(transformer, "ROWS", rows)
+    inputs = states(dim=30).detach()
+    inputs[2] = torch.eye(30)  # what a node takes from every other is its row of weights
+    inputs.requires_grad_()
+    bias = torch.randn(shape, dtype=torch.float64) if shape else None
+    dropped = attend(*inputs, bias, dropout=0.5)
+    kept = dropped.detach() != 0
+    assert 0.4 < kept.double().mean() < 0.6
+    plain = formula(*inputs, 0.0 if bias is None else bias)
+    torch.testing.assert_close(dropped.detach(), 2 * plain.detach() * kept)
+    direction = torch.randn_like(plain)
+    (found,) = torch.autograd.grad(dropped, inputs, direction)
+    query, key, value = inputs
+    weights = formula(query, key, torch.eye(30, dtype=torch.float64), 0.0 if bias is None else bias) * 2 * kept
+    (expected,) = torch.autograd.grad(weights @ value, inputs, direction)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(), (3, 2000, 2000)])
+def test_on_a_cpu_weights_are_not_kept_for_the_backward_pass(shape):
+    inputs = states(3, 2000, 8, torch.float32)
+    bias = torch.zeros(shape, requires_grad=True) if shape else None
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        attend(*inputs, bias, dropout=0.5)
+    own = [tensor for tensor in kept if bias is None or tensor.untyped_storage() != bias.untyped_storage()]
+    assert sum(tensor.numel() for tensor in own) < 2000**2
+
+
 def test_rows_of_a_bias_start_at_multiples_of_eight():
     rows = empty_rows(3, 30, 30, device=torch.device("cpu"))
     assert rows.shape == (3, 30, 30)
