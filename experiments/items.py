@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.baselines.method import Settings
 from experiments.data import GOPHORMER, LARGE, QUICK, SMALL, SYNTHETIC
-from experiments.harness import DONE, Cell, Grid
+from experiments.harness import DONE, OUT_OF_MEMORY, TIME_OUT, Cell, Grid
 from experiments.methods import METHODS
 
 
@@ -32,8 +32,9 @@ class Row:
         return best[0].settings
 
     def is_tuned(self, dataset: str) -> bool:
-        """Whether every candidate was tried."""
-        return all(cell.read() for cell in self.tuning(dataset))
+        """Whether every candidate was tried, and none met the limits of a CPU alone: a GPU might not."""
+        on_cpu = any(not facts["gpu"] for facts in self.stopped(dataset) if facts["seed"] == 0)
+        return not on_cpu and all(cell.read() for cell in self.tuning(dataset))
 
     def cells(self, dataset: str, seeds: int) -> list[Cell]:
         """The chosen settings on every seed; none while there is nothing to choose from."""
@@ -44,6 +45,11 @@ class Row:
         """Facts of the chosen settings by seed, as far as measured."""
         found = ((cell.seed, cell.read()) for cell in self.cells(dataset, seeds=10))
         return {seed: facts for seed, facts in found if facts and facts["outcome"] == DONE}
+
+    def stopped(self, dataset: str) -> list[dict[str, Any]]:
+        """Facts of the candidates, and of other seeds of the chosen one, that met a limit."""
+        found = (cell.read() for cell in [*self.tuning(dataset), *self.cells(dataset, seeds=10)[1:]])
+        return [facts for facts in found if facts and facts["outcome"] in (OUT_OF_MEMORY, TIME_OUT)]
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Item:
         """Measure what is missing: the choice of settings first, then the other seeds."""
         pairs = [(row, dataset) for dataset in self.datasets for row in self.rows]
         later = sum(
-            len(grid.missing(row.cells(dataset, seeds))) if row.is_tuned(dataset) else seeds - 1
+            seeds - 1 if grid.missing(row.tuning(dataset)) else len(grid.missing(row.cells(dataset, seeds)))
             for row, dataset in pairs
         )
         progress = grid.fill((cell for row, dataset in pairs for cell in row.tuning(dataset)), later)

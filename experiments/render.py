@@ -1,11 +1,12 @@
 """Recorded cells as text: the tables and figures of the paper with its numbers beside ours."""
 
+from collections import Counter
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from experiments import paper
-from experiments.cells import circumstances, listed
+from experiments.cells import circumstances
 from experiments.complexity import STAGES, complexity_section
 from experiments.data import NOT_HAD, SYNTHETIC, title
 from experiments.figures import bars, lines
@@ -45,9 +46,10 @@ with the value that leaves the method as it was.
   are not corrected for their number: of twenty, one leaves out zero by chance.
 - **Bold** is the best of a column only where it differs from every other row: the 95 % interval of the paired
   difference on the same splits leaves out zero.
-- **Outcomes**: *out of memory* and *time-out* are results, under the limits that the line below the table names; *fits
-  here* is said where the paper ran out of memory. *no data* marks graphs of the paper that could not be had; *–* is not
-  measured, or on too few common splits; † is the best of those of its settings that were measured so far."""
+- **Outcomes**: *out of memory* and *time-out* are results, under the limits that the line below the table names, also
+  for single settings of a method; *fits here* is said where the paper ran out of memory. *no data* marks graphs of the
+  paper that could not be had; *–* is not measured, or on too few common splits; † is the best of the settings that
+  ended: another is not measured yet, or met the limits of a CPU, where a GPU might have done it."""
 
 
 def render(folder: Path) -> Path:
@@ -91,7 +93,9 @@ def _accuracy(item: Item, row: Row, dataset: str) -> str:
     if not scores:
         text = _outcome(row, dataset)
         return text + (f" (paper {_number(published)})" if published else "")
-    text = spread(list(scores.values())) + ("" if row.is_tuned(dataset) else " †")
+    seeds = Counter(facts["outcome"] for facts in row.stopped(dataset) if facts["seed"] > 0)
+    text = ", ".join([spread(list(scores.values())), *(f"{outcome} ×{count}" for outcome, count in seeds.items())])
+    text += "" if row.is_tuned(dataset) else " †"
     if _is_best(item, row, dataset):
         text = f"**{text}**"
     if published is None:
@@ -280,23 +284,25 @@ def _figure(item: Item, folder: Path) -> str:
 def _provenance(item: Item) -> str:
     """Machines, versions, dates and limits of the cells shown."""
     facts = [each for row in item.rows for dataset in item.datasets for each in row.recorded(dataset).values()]
-    stopped = [
-        each
-        for row in item.rows
-        for dataset in item.datasets
-        for cell in row.tuning(dataset)
-        if (each := cell.read()) and each["outcome"] in (OUT_OF_MEMORY, TIME_OUT)
-    ]
+    stopped = [each for row in item.rows for dataset in item.datasets for each in row.stopped(dataset)]
     if not facts + stopped:
         return ""
-    limits = []
-    for outcome, limit, unit in ((OUT_OF_MEMORY, "memory", "GB"), (TIME_OUT, "seconds", "s")):
-        those = [each for each in stopped if each["outcome"] == outcome]
-        if those:
-            met = listed(f"{each['limits'][limit]:g} {unit}" for each in those)
-            methods = ", ".join(sorted({METHODS[each["method"]].title for each in those}))
-            limits.append(f"{outcome}: more than {met} ({methods})")
-    return "; ".join([circumstances(facts + stopped), *limits]) + "."
+    return "; ".join([circumstances(facts + stopped), *_limits(stopped)]) + "."
+
+
+def _limits(stopped: list[dict[str, Any]]) -> list[str]:
+    """Which limits were met, where and by whom."""
+    met: dict[str, dict[str, dict[str, None]]] = {}  # by limit and method the data sets, in order, each once
+    for facts in stopped:
+        out_of_memory = facts["outcome"] == OUT_OF_MEMORY
+        limit = f"{facts['limits']['memory']:g} GB" if out_of_memory else f"{facts['limits']['seconds']:g} s"
+        methods = met.setdefault(f"{facts['outcome']}: more than {limit} on {facts['device']}", {})
+        methods.setdefault(METHODS[facts["method"]].title, {})[title(facts["dataset"])] = None
+    told = []
+    for limit, methods in met.items():
+        those = "; ".join(f"{method} on {', '.join(datasets)}" for method, datasets in methods.items())
+        told.append(f"{limit} ({those})")
+    return told
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

@@ -31,6 +31,8 @@ def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, ev
     for seed, accuracy in enumerate(accuracies):
         facts = {
             "method": method,
+            "dataset": dataset,
+            "seed": seed,
             "outcome": outcome,
             "test_accuracy": accuracy / 100,
             "val_accuracy": val,
@@ -137,6 +139,51 @@ def test_nagphormers_rank_is_what_the_numbers_say():
     assert "- Photo: 2 of 3 †; first: SIGN; not ranked: SAN\n" in render.section(TABLE)
 
 
+@pytest.mark.parametrize("outcome", [OUT_OF_MEMORY, TIME_OUT])
+def test_a_setting_that_met_the_limits_of_a_cpu_leaves_it_open_which_is_best(outcome):
+    record("san", "photo", [99.0, 99.0, 99.2], everywhere=True)
+    record("nagphormer", "photo", [95.0, 95.1, 95.2])
+    other = METHODS["san"].settings("photo")[2]
+    record("san", "photo", [0.0], other, outcome=outcome)
+    assert "**99.07 ± 0.12 ×3** (paper" in line(render.section(TABLE), "SAN")
+    record("san", "photo", [0.0], other, outcome=outcome, gpu=False)
+    text = render.section(TABLE)
+    assert "99.07 ± 0.12 ×3 † (paper" in line(text, "SAN")
+    assert "**" not in line(text, "SAN")
+    assert "- Photo: 2 of 2 †; first: SAN\n" in text
+
+
+def test_seeds_that_met_a_limit_are_counted():
+    record("san", "photo", [0.0] * 3, outcome=TIME_OUT, gpu=False)
+    record("san", "photo", [99.0, 99.2], everywhere=True)
+    text = render.section(TABLE)
+    assert "99.10 ± 0.14 ×2, time-out ×1 (paper" in line(text, "SAN")
+    assert "; time-out: more than 60 s on abacus (SAN on Photo)." in text
+
+
+def test_limits_are_told_with_those_who_met_them():
+    stopped = [
+        {
+            "outcome": outcome,
+            "method": method,
+            "dataset": dataset,
+            "device": device,
+            "limits": {"memory": 8, "seconds": 60},
+        }
+        for outcome, method, dataset, device in (
+            (OUT_OF_MEMORY, "san", "photo", "lathe"),
+            (TIME_OUT, "san", "photo", "abacus"),
+            (TIME_OUT, "san", "pubmed", "abacus"),
+            (TIME_OUT, "san", "photo", "abacus"),
+            (TIME_OUT, "gcn", "photo", "abacus"),
+        )
+    ]
+    assert render._limits(stopped) == [
+        "out of memory: more than 8 GB on lathe (SAN on Photo)",
+        "time-out: more than 60 s on abacus (SAN on Photo, Pubmed; GCN on Photo)",
+    ]
+
+
 def test_a_study_takes_the_recipes_cell_where_it_changes_nothing():
     assert METHODS["nagphormer"].resolved("photo", {})["num_layers"] == 1
     rows = {row.title: row.tuning("photo")[0].name for row in ITEMS["figure-layers"].rows}
@@ -149,7 +196,7 @@ def test_what_did_not_fit_is_said_beside_the_papers(outcome):
     record("san", "photo", [0.0], outcome=outcome, everywhere=True)
     text = render.section(TABLE)
     assert f"{outcome} (paper 94.86)" in line(text, "SAN")
-    assert f"; {outcome}: more than {'8 GB' if outcome == OUT_OF_MEMORY else '60 s'} (SAN)." in text
+    assert f"; {outcome}: more than {'8 GB' if outcome == OUT_OF_MEMORY else '60 s'} on abacus (SAN on Photo)." in text
 
 
 def test_what_did_not_fit_for_the_paper_is_said_to_fit():
