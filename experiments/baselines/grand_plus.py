@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from experiments.baselines.method import Method, Settings, Task, to_torch
-from experiments.baselines.pprgo import Pushed, keep_top, push_each
+from experiments.baselines.pprgo import INFERENCE_BATCH, Pushed, keep_top, push_each
 
 QUICK: Settings = {"batch_size": 1024, "order": 4, "topk": 8, "weight_decay": 1e-4, "lr": 0.03, "warmup": 100}
 """Few and large batches, of few neighbors."""
@@ -255,16 +255,15 @@ class GrandPlus(Method):
 
     def infer(self) -> torch.Tensor:
         """Class scores of all nodes, from the exact propagation, by power iteration."""
-        looped = self.task.adjacency + sp.eye_array(self.task.num_nodes, dtype=np.float32, format="csr")
-        scale = sp.diags_array(1 / looped.sum(axis=1))
-        propagation = to_torch((scale @ looped).tocsr(), self.task.device)  # P
+        adjacency = to_torch(self.task.adjacency, self.task.device)
+        degrees = torch.from_numpy(np.diff(self.task.adjacency.indptr)).to(self.task.device)
         walked = self.task.features  # (N, F)
         first, *others = self.coefficients.tolist()
         total = first * walked
         for weight in others:
-            walked = propagation @ walked
-            total = total + weight * walked
-        return self.network(total)
+            walked = (adjacency @ walked).add_(walked).div_(degrees[:, None] + 1)  # P = D̃^-1 (A + I)
+            total.add_(walked, alpha=weight)
+        return torch.cat([self.network(rows) for rows in total.split(INFERENCE_BATCH)])
 
 
 LARGE: dict[str, Settings] = {

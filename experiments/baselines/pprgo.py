@@ -18,6 +18,8 @@ from torch.nn import functional as F
 
 from experiments.baselines.method import Method, Settings, Task, to_torch
 
+INFERENCE_BATCH = 10_000
+"""Nodes that go through the network at a time when all do: it may be far wider than the features."""
 QUICK: Settings = {"batch_size": 2048, "lr": 0.03}
 """Few, large batches."""
 
@@ -217,12 +219,12 @@ class PPRGo(Method):
 
     def infer(self) -> torch.Tensor:
         """Class scores of all nodes, by power iteration on their own scores."""
-        adjacency = self.task.adjacency
-        scale = sp.diags_array(1 / np.sqrt(np.maximum(np.diff(adjacency.indptr), 1)))
-        propagation = to_torch((scale @ adjacency @ scale).tocsr(), self.task.device)  # D^-½ A D^-½
-        local = scores = self.local(self.task.features)  # (N, C)
+        adjacency = to_torch(self.task.adjacency, self.task.device)
+        degrees = torch.from_numpy(np.diff(self.task.adjacency.indptr)).to(self.task.device)
+        scale = degrees.clamp(min=1).float().rsqrt()[:, None]  # D^-½ as a column: D^-½ A D^-½ itself is not needed
+        local = scores = torch.cat([self.local(rows) for rows in self.task.features.split(INFERENCE_BATCH)])  # (N, C)
         for _ in range(self.num_steps):
-            scores = (1 - self.alpha) * (propagation @ scores) + self.alpha * local
+            scores = (1 - self.alpha) * scale * (adjacency @ (scale * scores)) + self.alpha * local
         return scores
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from experiments.baselines import grand_plus
 from experiments.baselines.grand_plus import (
     GrandPlus,
     coefficients,
@@ -125,8 +126,11 @@ def test_the_target_of_consistency_has_no_gradient():
     torch.testing.assert_close(draws.grad, expected)
 
 
-def test_inference_is_the_network_on_exactly_propagated_features():
+@pytest.mark.parametrize("batch", [7, 10_000])
+def test_inference_is_the_network_on_exactly_propagated_features(monkeypatch, batch):
+    monkeypatch.setattr(grand_plus, "INFERENCE_BATCH", batch)
     task = small_task()
+    before = task.features.clone()
     torch.manual_seed(0)
     method = GrandPlus(task, order=3, alpha=0.4, r_max=1e-8, topk=task.num_nodes).eval()
     exact = exact_propagation(task, coefficients("ppr", 3, 0.4)) @ task.features.numpy()
@@ -135,6 +139,7 @@ def test_inference_is_the_network_on_exactly_propagated_features():
     expected = hidden @ second.weight.detach().numpy().T + second.bias.detach().numpy()
     with torch.no_grad():
         np.testing.assert_allclose(method.infer().numpy(), expected, atol=1e-5)
+        assert torch.equal(task.features, before)
         np.testing.assert_allclose(method.logits(torch.tensor([7, 3])).numpy(), expected[[7, 3]], atol=1e-5)
 
 

@@ -3,6 +3,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
+from experiments.baselines import pprgo
 from experiments.baselines.method import Task
 from experiments.baselines.pprgo import PPRGo, keep_top, push_pagerank
 from nagphormer import from_scipy
@@ -93,7 +94,9 @@ def test_class_scores_are_the_weighted_sum_of_each_nodes_own():
         np.testing.assert_allclose(method.infer().numpy(), expected, atol=1e-4)
 
 
-def test_two_steps_of_inference_are_the_formula():
+@pytest.mark.parametrize("batch", [7, 10_000])
+def test_two_steps_of_inference_are_the_formula(monkeypatch, batch):
+    monkeypatch.setattr(pprgo, "INFERENCE_BATCH", batch)
     task = small_task()
     method = PPRGo(task, alpha=0.3).eval()
     dense = dense_adjacency(task)
