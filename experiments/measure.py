@@ -49,6 +49,7 @@ def _measure_baseline(
     task = Task(graph, device, seed)
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU: wide features are read several times as fast
     clock = _Clock(device)
+    task.load()
     torch.manual_seed(seed)
     method = build(task, **settings)
     prepared = clock.lap()

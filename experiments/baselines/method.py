@@ -55,6 +55,11 @@ class Task:
         """Features of every node divided by the sum of their sizes, (N, F): many settings were published for these."""
         return nn.functional.normalize(self.features, p=1)
 
+    def load(self) -> None:
+        """Bring features, labels and splits to the device now, so that no method does so when it trains."""
+        for name in ("features", "labels", "splits"):
+            getattr(self, name)
+
     def inputs(self, row_normalized: bool) -> torch.Tensor:
         """Features, raw or by rows, (N, F)."""
         return self.row_normalized if row_normalized else self.features

@@ -54,6 +54,17 @@ def test_the_weights_of_the_best_epoch_are_kept():
     assert facts["test_accuracy"] == 1.0
 
 
+def test_features_are_on_the_device_before_a_method_is_built():
+    found = []
+
+    def build(task, **settings):
+        found.append({"features", "labels", "splits"} & vars(task).keys())
+        return Scripted(task, **settings)
+
+    baseline(build)(GRAPH, {"script": [3]}, 0, "cpu", Budget(epochs=1))
+    assert found == [{"features", "labels", "splits"}]
+
+
 def test_training_ends_when_patience_does():
     facts, _ = measured([5, 9, 5, 5, 5, 18], epochs=6, patience=3)
     assert (facts["best_epoch"], facts["epochs"]) == (2, 5)
