@@ -41,8 +41,8 @@ def attend(
 
     The H N² weights are not stored. On a GPU torch's fused kernels see to it, in bfloat16; they want widths that are
     multiples of 8, and spare themselves a copy of the bias where its rows start at such (see `empty_rows`). On a CPU,
-    whose fused kernel knows neither dropout nor a bias by heads, they are computed some rows at a time, and once more
-    in the backward pass.
+    whose fused kernel knows neither dropout nor a bias that learns, they are computed some rows at a time, and once
+    more in the backward pass.
     """
     num_heads, num_nodes, dim = query.shape
     if dropout > 0 and bias is not None and query.is_cuda and num_nodes**2 >= LARGEST:
@@ -51,9 +51,9 @@ def attend(
     fast = torch.bfloat16 if query.is_cuda else dtype
     query, key, value = (functional.pad(part, (0, -part.shape[-1] % 8)).to(fast) for part in (query, key, value))
     weigh = partial(functional.scaled_dot_product_attention, dropout_p=dropout, scale=1 / math.sqrt(dim))
-    if not query.is_cuda and (dropout > 0 or (bias is not None and bias.dim() == 3)):
+    if not query.is_cuda and (dropout > 0 or (bias is not None and bias.requires_grad)):
         masks = repeat(None) if bias is None else bias.split(ROWS, dim=-2)
-        blocks = zip(query.split(ROWS, dim=1), masks, strict=False)
+        blocks = zip(query.split(ROWS, dim=1), masks, strict=bias is not None)
         rows = [checkpoint(weigh, block, key, value, mask, use_reentrant=False) for block, mask in blocks]
         return torch.cat(rows, dim=1)[..., :width]
     size = max(1, LARGEST // num_nodes**2)
