@@ -77,18 +77,34 @@ def _told(study: Study, found: dict[int, dict[str, Any]]) -> str:
         numbers = [f"{value:,}", *(f"{facts['stages'][stage]:.3g}" for stage in STAGES), f"{facts['peak_gb']:.3f}"]
         lines.append(" | ".join(numbers))
     slopes = ", ".join(f"{STAGE_TITLES[stage]} {_slope(found, stage):z.1f}" for stage in STAGES)
-    sizes, peaks = list(found), [facts["peak_gb"] * 1e9 for facts in found.values()]
-    rate, constant = np.polyfit(sizes, peaks, 1)
+    smaller, larger = (_growth(found, sizes) for sizes in (_smaller(found), _larger(found)))
     return (
         "\n".join(f"| {line} |" for line in lines)
         + f"\n\n{circumstances(list(found.values()))}. Exponent of {study.symbol}, fitted over the larger half of the "
-        f"values: {slopes}. Memory, fitted by a line: {constant / 1e6:,.0f} MB and {rate / 1e3:,.3g} kB a {study.each}."
+        f"values: {slopes}. Memory, fitted by a line: {smaller} a {study.each} over the smaller half, {larger} over "
+        "the larger."
     )
+
+
+def _smaller(found: dict[int, dict[str, Any]]) -> list[int]:
+    """The smaller half of the values, at least two."""
+    return list(found)[: len(found) // 2 + 1]
+
+
+def _larger(found: dict[int, dict[str, Any]]) -> list[int]:
+    """The larger half of the values, at least two."""
+    return list(found)[len(found) // 2 - (len(found) < 4) :]
+
+
+def _growth(found: dict[int, dict[str, Any]], sizes: list[int]) -> str:
+    """The slope of a line through the peaks of memory at some values."""
+    rate = np.polyfit(sizes, [found[size]["peak_gb"] * 1e9 for size in sizes], 1)[0]
+    return f"{rate / 1e6:.1f} MB" if rate > 999_900 else f"{rate / 1e3:z.1f} kB"
 
 
 def _slope(found: dict[int, dict[str, Any]], stage: str) -> float:
     """The exponent of a power law through the larger half of the values, where start-up does not count."""
-    sizes = list(found)[len(found) // 2 - (len(found) < 4) :]
+    sizes = _larger(found)
     times = [max(found[size]["stages"][stage], 1e-3) for size in sizes]
     return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
 

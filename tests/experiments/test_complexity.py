@@ -1,7 +1,7 @@
 import pytest
 
 from experiments import cells
-from experiments.complexity import STUDIES, _slope, complexity_section
+from experiments.complexity import STUDIES, _growth, _larger, _slope, _smaller, complexity_section
 from experiments.harness import DONE
 
 
@@ -38,10 +38,17 @@ def test_slopes_and_memory_are_told_and_drawn(results):
     assert "training" not in text
     assert "preparation 1.0" in text
     assert "abacus; torch 2, PyG None; 2026-01-02. Exponent of B" in text
-    assert "500 MB and 50 kB a node of a batch" in text
+    assert "by a line: 50.0 kB a node of a batch over the smaller half, 50.0 kB over the larger." in text
     assert (results / "results" / "complexity-B.svg").is_file()
     record(batch, -0.01, megabytes_each=0.05)
     assert "5 epochs on 60 % of the nodes 0.0," in complexity_section()
+
+
+def test_memory_is_told_by_halves_since_it_may_level_off():
+    peaks = {500: 0.5, 1000: 1.0, 2000: 2.0, 4000: 4.0, 8000: 4.0, 16_000: 4.0}
+    found = {size: {"peak_gb": peak} for size, peak in peaks.items()}
+    assert _growth(found, _smaller(found)) == "1.0 MB"
+    assert _growth(found, _larger(found)) == "0.0 kB"
 
 
 def test_studies_change_one_quantity_each():
