@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.baselines.method import Settings
 from experiments.data import GOPHORMER, LARGE, QUICK, SMALL, SYNTHETIC
-from experiments.harness import DONE, OUT_OF_MEMORY, TIME_OUT, Cell, Grid
+from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid
 from experiments.methods import METHODS
 
 
@@ -34,7 +34,8 @@ class Row:
     def is_tuned(self, dataset: str) -> bool:
         """Whether every candidate was tried, and none met the limits of a CPU alone: a GPU might not."""
         on_cpu = any(not facts["gpu"] for facts in self.stopped(dataset) if facts["seed"] == 0)
-        return not on_cpu and all(cell.read() for cell in self.tuning(dataset))
+        found = [cell.read() for cell in self.tuning(dataset)]
+        return not on_cpu and all(facts and facts["outcome"] != FAILED for facts in found)
 
     def cells(self, dataset: str, seeds: int) -> list[Cell]:
         """The chosen settings on every seed; none while there is nothing to choose from."""

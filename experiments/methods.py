@@ -32,7 +32,7 @@ class Entry:
         return baseline(getattr(self._loaded, self.build))
 
     def settings(self, dataset: str) -> list[Settings]:
-        """What is tried on a data set: at most four, so that no method is tuned more than another."""
+        """What is tried on a data set: at most four, so that none is tuned much more than another."""
         return getattr(self._loaded, self.candidates)(dataset)
 
     def resolved(self, dataset: str, settings: Settings) -> Settings:

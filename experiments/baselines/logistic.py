@@ -1,4 +1,4 @@
-"""Logistic regression on the hop tokens: what NAGphormer's input gives without a Transformer.
+"""Logistic regression on hop tokens, the same few for every data set: what they give without a Transformer.
 
 Z = Σ_k Â^k (X‖U) W_k + b, k = 0 … K. Tokens are not held: Â^k (X‖U) W_k is Â^k applied to C columns, which is
 exact and small however wide the features are.

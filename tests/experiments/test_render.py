@@ -4,7 +4,7 @@ import pytest
 
 from experiments import cells, render
 from experiments.data import LARGE, SMALL
-from experiments.harness import DONE, OUT_OF_MEMORY, TIME_OUT, Cell
+from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell
 from experiments.items import ITEMS
 from experiments.methods import METHODS
 from experiments.remarks import REMARKS
@@ -135,8 +135,18 @@ def test_nagphormers_rank_is_what_the_numbers_say():
     assert "- Photo: 2 of 3; first: SIGN\n" in render.section(TABLE)
     record("san", "photo", [99.0, 99.0], everywhere=True)
     assert "- Photo: 2 of 3; first: SIGN; not ranked: SAN\n" in render.section(TABLE)
+    record("gcn", "photo", [95.0, 95.0, 95.1, 90.0, 90.0], everywhere=True)  # the rank is by the first three
+    assert "- Photo: 3 of 3; first: SIGN; not ranked: SAN\n" in render.section(TABLE)
+    record("gcn", "photo", [90.0, 91.0, 92.0], everywhere=True)
     Cell("photo", "san", 0, METHODS["san"].settings("photo")[1]).path.unlink()
     assert "- Photo: 2 of 3 †; first: SIGN; not ranked: SAN\n" in render.section(TABLE)
+
+
+def test_a_setting_that_failed_was_not_tried():
+    record("san", "photo", [95.0, 95.0, 95.0], everywhere=True)
+    assert "†" not in line(render.section(TABLE), "SAN")
+    record("san", "photo", [0.0], METHODS["san"].settings("photo")[2], outcome=FAILED)
+    assert "95.00 ± 0.00 ×3 † (paper" in line(render.section(TABLE), "SAN")
 
 
 @pytest.mark.parametrize("outcome", [OUT_OF_MEMORY, TIME_OUT])
@@ -287,3 +297,11 @@ def test_published_settings_of_large_graphs_are_the_published_ones():
         "paper-reddit",
         "paper-amazon2m",
     ]
+
+
+def test_the_cost_table_says_how_it_differs_from_the_papers():
+    (settings,) = ITEMS["table-cost"].rows[0].candidates("synthetic-aminer")
+    record("pprgo", "synthetic-aminer", [50.0], settings, train=13.0)
+    row = line(render.section(ITEMS["table-cost"]), "PPRGo")
+    assert "prepared in 1.0 s (paper 1,075 MB, 14.21 s: more memory, about as much time) |" in row
+    assert "| – (paper 1,093 MB, 35.73 s) |" in row
