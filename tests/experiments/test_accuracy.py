@@ -1,7 +1,7 @@
-import importlib
+import argparse
 import json
 import sys
-from pathlib import Path
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ import yaml
 from examples import SETTINGS
 
 import nagphormer
+from experiments import accuracy, cells
 from nagphormer import NodeClassifier, load_graph
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -18,8 +19,6 @@ SMALL = SETTINGS | {"epochs": 2, "batch_size": 2000}
 @pytest.fixture
 def measure(monkeypatch, tmp_path):
     """Run the experiment in a folder that has the recipe `tiny.yaml`; results go to `results`."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
-    accuracy, cells = (importlib.import_module(f"experiments.{name}") for name in ("accuracy", "cells"))
     monkeypatch.setattr(cells, "RESULTS", tmp_path / "results")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(SMALL))
@@ -63,3 +62,37 @@ def test_a_cell_that_is_there_is_not_measured_again(measure, tmp_path, capsys):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"test_accuracy": 0.123}))
     measure("--datasets", "cora", "--seeds", "1", "--precision", "fp32")
     assert "| cora | 12.30 ×1 | " in capsys.readouterr().out
+
+
+@pytest.fixture
+def known(monkeypatch, tmp_path):
+    """Cells that are there, so that nothing is measured."""
+    monkeypatch.setattr(cells, "RESULTS", tmp_path)
+    facts = {"val_accuracy": 0.5, "epochs": 3, "date": "2026-01-02", "device": "abacus"}
+    for precision, accuracies in ((None, (0.90, 0.91, 0.92)), ("bf16", (0.89, 0.905, 0.91))):
+        for seed, value in enumerate(accuracies):
+            config = accuracy.resolve("paper", "cora", {"precision": precision, "seed": seed})
+            own = {"test_accuracy": value, "seed": seed, "seconds": 1.0 + seed, "peak_gb": 1.0 + seed}
+            table = f"accuracy-paper{f'-{precision}' if precision else ''}"
+            cells.write_cell(table, f"cora-{seed}", facts | own | {"config": asdict(config)})
+
+
+def test_a_precision_is_compared_with_the_recipes_own(known, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["accuracy", "--datasets", "cora", "--seeds", "3", "--precision", "bf16"])
+    accuracy.main()
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row.startswith("| cora | 90.17 ± 1.04 ×3 | 50.00 ± 0.00 ×3 | 3 | 2.0 | 3.00 GB | -0.83 [")
+
+
+def test_a_cell_is_measured_with_the_precision_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setattr(cells, "RESULTS", tmp_path)
+    built = []
+    monkeypatch.setattr(accuracy, "NodeClassifier", lambda **options: built.append(options) or Stop())
+    options = argparse.Namespace(recipe="paper", precision="bf16")
+    with pytest.raises(AttributeError, match="fit"):
+        accuracy._cell("cora", 1, options)
+    assert built == [{"recipe": "paper", "precision": "bf16", "seed": 1}]
+
+
+class Stop:
+    pass

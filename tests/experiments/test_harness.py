@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from experiments import cells
+from experiments.data import load
 from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child, _is_memory
 from experiments.items import Item, Row
 from experiments.measure import Budget
+from experiments.methods import METHODS
 from nagphormer import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -254,3 +256,35 @@ print(torch.get_num_threads())
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "1\n"
+
+
+def test_a_cell_is_what_its_method_gives_on_the_split_and_with_the_weights_of_its_seed():
+    cell = Cell("cora", "mlp", 1, {"hidden_dim": 8})
+    grid().fill([cell])
+    expected = METHODS["mlp"].measure(load("cora", 1), cell.settings, 1, "cpu", QUICK)
+    assert cell.read()["val_loss"] == pytest.approx(expected["val_loss"], rel=1e-4)
+    assert cell.read()["test_accuracy"] == pytest.approx(expected["test_accuracy"], abs=1e-3)
+
+
+def test_a_name_tells_settings_apart_whatever_their_order_and_length():
+    assert Cell("cora", "mlp", 0, {"lr": 1, "dropout": 0}).name == Cell("cora", "mlp", 0, {"dropout": 0, "lr": 1}).name
+    long = [logistic(**{f"setting_{number}": number for number in range(20)}, z=last).name for last in (1, 2)]
+    assert long[0] != long[1]
+    assert len(long[0]) < 40
+
+
+def test_a_cell_that_is_wanted_twice_is_measured_once(capsys):
+    grid().fill([logistic(), logistic()])
+    assert "[1/1, " in capsys.readouterr().out
+
+
+def test_a_child_is_stopped_at_the_limit_and_not_before():
+    child = _Child(multiprocessing.get_context("forkserver"), Cell("random-1000000", "mlp"), grid(seconds=1000))
+    child.start = time.perf_counter() - 900
+    assert child.result() is None
+    child.start -= 101
+    assert child.result()["outcome"] == TIME_OUT
+
+
+def test_our_own_words_for_memory_are_known():
+    assert _is_memory(RuntimeError("out of GPU memory"))

@@ -1,10 +1,14 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from experiments import measure
 from experiments.baselines.method import Method
 from experiments.measure import Budget, baseline, measure_ours
+from nagphormer import NodeClassifier
 from tests.experiments.small import small_task
 
 GRAPH = small_task().graph
@@ -131,3 +135,66 @@ def test_a_method_hears_of_every_validation_loss():
     facts = baseline(lambda task: Listening(task, [3, 9, 5]))(GRAPH, {}, 0, "cpu", Budget(3, 5))
     assert len(heard) == 3
     assert facts["val_loss"] == pytest.approx(heard[1])
+
+
+def test_accuracies_are_those_of_their_own_splits():
+    labels, splits = np.asarray(GRAPH.labels), GRAPH.splits
+    found = (labels + 1) % 3
+    found[splits["val"][:9]] = labels[splits["val"][:9]]
+    found[splits["test"][:6]] = labels[splits["test"][:6]]
+    facts = measure._accuracies(GRAPH, found)
+    assert (facts["val_accuracy"], facts["test_accuracy"]) == (9 / 18, 6 / 18)
+
+
+def test_the_commonest_class_is_that_of_the_training_nodes():
+    labels = np.ones(90, dtype=np.int64)
+    labels[GRAPH.splits["train"][:30]] = 0
+    graph = dataclasses.replace(GRAPH, labels=labels)
+    assert measure._accuracies(graph, labels)["majority"] == 0.0
+
+
+def test_a_method_is_given_the_seed():
+    class Asked(Scripted):
+        def __init__(self, task):
+            super().__init__(task, [1])
+            seen.append(task.seed)
+
+    seen = []
+    baseline(Asked)(GRAPH, {}, 7, "cpu", Budget(epochs=1))
+    assert seen == [7]
+
+
+def test_seconds_are_told_by_stage(monkeypatch):
+    laps = iter([1.0, 2.0, 3.0])
+    monkeypatch.setattr(measure._Clock, "__init__", lambda self, device: None)
+    monkeypatch.setattr(measure._Clock, "lap", lambda self: next(laps))
+    facts, _ = measured([3], epochs=1, patience=1)
+    assert facts["stages"] == {"prepare": 1.0, "train": 2.0, "infer": 3.0}
+
+
+def test_parameters_are_counted_one_by_one():
+    class Wide(Scripted):
+        def __init__(self, task):
+            super().__init__(task, [1])
+            self.more = nn.Parameter(torch.zeros(3, 2))
+
+    assert baseline(Wide)(GRAPH, {}, 0, "cpu", Budget(epochs=1))["parameters"] == 7
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_ours_is_what_the_estimator_gives_with_this_seed_budget_and_recipe(monkeypatch):
+    built = []
+    plain = NodeClassifier.__init__
+    monkeypatch.setattr(
+        NodeClassifier, "__init__", lambda self, **options: built.append(options) or plain(self, **options)
+    )
+    monkeypatch.setattr(measure._Clock, "lap", lambda self: 100.0)
+    settings = {"hidden_dim": 16, "num_heads": 2, "hops": 2, "recipe": "paper-photo", "lr": 0.3}
+    facts = measure_ours(GRAPH, settings, 5, "cpu", Budget(epochs=30, patience=4))
+    expected = settings | {"epochs": 30, "patience": 4, "seed": 5, "device": "cpu"}
+    assert built == [expected]
+    twin = NodeClassifier(**expected).fit(GRAPH)
+    assert facts["val_accuracy"] == twin.score(GRAPH, "val")
+    assert facts["best_epoch"] == twin.best_epoch_ < facts["epochs"]
+    assert facts["val_loss"] == pytest.approx(twin.history_[twin.best_epoch_ - 1]["val_loss"])
+    assert facts["stages"]["prepare"] + facts["stages"]["train"] == pytest.approx(100.0)

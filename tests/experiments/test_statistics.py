@@ -55,3 +55,10 @@ def test_the_difference_to_published_figures_is_welchs():
 def _welch(first, share, second, other_share, n, m):
     a, b = first**2 * share, second**2 * other_share
     return (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (m - 1))
+
+
+def test_a_difference_may_go_either_way():
+    higher, lower = {0: 2.0, 1: 2.1, 2: 2.2}, {0: 1.0, 1: 1.0, 2: 1.1}
+    assert paired_difference(higher, lower).is_one
+    assert paired_difference(lower, higher).is_one
+    assert paired_difference(lower, higher).high < 0

@@ -34,5 +34,7 @@ def test_rows_are_normalized_where_asked_for():
 
 
 def test_only_the_first_layer_decays():
-    groups = GCN(small_task()).optimizer.param_groups
-    assert [group["weight_decay"] for group in groups] == [5e-4, 0.0]
+    method = GCN(small_task(), weight_decay=0.02)
+    decay = {id(p): group["weight_decay"] for group in method.optimizer.param_groups for p in group["params"]}
+    assert {decay[id(p)] for p in method.first.parameters()} == {0.02}
+    assert {decay[id(p)] for p in method.second.parameters()} == {0.0}

@@ -3,10 +3,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 from scipy.sparse.csgraph import shortest_path
+from torch.nn import functional as F
 
 from experiments.baselines.gophormer import (
     QUICK,
     Gophormer,
+    Layer,
     Proximity,
     ProximityAttention,
     consistency,
@@ -182,3 +184,36 @@ def test_it_learns_communities():
 def test_settings_are_arguments(dataset):
     for chosen in settings(dataset):
         assert Gophormer(small_task(), **chosen).logits(torch.arange(4)).shape == (4, 3)
+
+
+def test_the_loss_is_cross_entropy_and_weighted_consistency_of_all_samples():
+    task = small_task()
+    torch.manual_seed(0)
+    method = Gophormer(task, consistency_weight=0.3, temperature=0.4, num_samples=3).eval()
+    nodes = task.splits["train"][:6]
+    egos = method.sample(nodes.numpy(), 3, np.random.default_rng(0))
+    scores = torch.stack([method(sample) for sample in egos])
+    supervised = sum(F.cross_entropy(each, task.labels[nodes]) for each in scores) / 3
+    expected = supervised + 0.3 * consistency(scores.softmax(dim=-1), 0.4)
+    torch.testing.assert_close(method.loss(egos, task.labels[nodes]), expected)
+
+
+def test_an_epoch_draws_several_samples_of_every_training_node(monkeypatch):
+    method = Gophormer(small_task(), num_samples=3, batch_size=20)
+    seen = []
+    plain = method.loss
+    monkeypatch.setattr(method, "loss", lambda egos, labels: seen.append(egos[..., 0]) or plain(egos, labels))
+    train(method, 1)
+    assert [len(centers) for centers in seen] == [3, 3, 3]
+    for sample in torch.cat(seen, dim=1):
+        assert sorted(sample.tolist()) == sorted(method.task.splits["train"].tolist())
+
+
+def test_a_layer_normalizes_before_each_part():
+    torch.manual_seed(0)
+    layer = Layer(8, 2, 3, dropout=0.5).eval()
+    tokens, proximity, mask = 3 * torch.randn(1, 5, 8), torch.rand(1, 5, 5, 3), torch.ones(1, 5, dtype=torch.bool)
+    middle = tokens + layer.attention(F.layer_norm(tokens, (8,)), proximity, mask)
+    torch.testing.assert_close(layer(tokens, proximity, mask), middle + layer.feed(F.layer_norm(middle, (8,))))
+    features = Gophormer(small_task()).features
+    torch.testing.assert_close(features.std(dim=1, correction=0), torch.ones(90), rtol=1e-3, atol=0)

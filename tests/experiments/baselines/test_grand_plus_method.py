@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from experiments.baselines import grand_plus
 from experiments.baselines.grand_plus import (
     GrandPlus,
+    Network,
     coefficients,
     consistency,
     push_generalized,
@@ -181,3 +182,34 @@ def test_it_learns_communities():
     method = GrandPlus(small_task(), batch_size=16, unlabeled_batch_size=18, warmup=50)
     train(method, 40)
     assert accuracy(method) > 0.8
+
+
+def test_rows_are_scaled_and_normalized_before_each_layer():
+    torch.manual_seed(0)
+    network = Network([4, 3, 2], 0.0, 0.0, node_norm=True, batch_norm=True).train()
+    hidden = features = torch.randn(20, 4)
+    for number, linear in enumerate(network.linears):
+        hidden = hidden.relu() if number else hidden
+        hidden = hidden / hidden.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        hidden = (hidden - hidden.mean(dim=0)) / (hidden.var(dim=0, correction=0) + 1e-5).sqrt()
+        hidden = hidden @ linear.weight.T + linear.bias
+    torch.testing.assert_close(network(features), hidden, rtol=1e-4, atol=1e-4)
+
+
+def test_every_batch_is_a_step_of_the_warm_up_with_a_clipped_gradient():
+    method = GrandPlus(small_task(), batch_size=20, clip_norm=1e-3)
+    train(method, 2)
+    assert method.num_steps == 6
+    assert torch.stack([p.grad.norm() for p in method.parameters()]).norm().item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_consistency_is_that_of_unlabeled_nodes_with_twice_the_chance_of_one_class():
+    task = small_task()
+    method = GrandPlus(task, drop_node=0.0, warmup=1, consistency_weight=3.0, unlabeled_batch_size=90)
+    train(method, 6)
+    method.eval()
+    batch = task.splits["train"][:8]
+    scores = method(method.unlabeled).log_softmax(dim=1).expand(2, -1, -1)
+    assert scores.exp().max(dim=2).values.min() < 2 / 3  # some are not confident
+    expected = F.cross_entropy(method(batch), task.labels[batch]) + 3 * consistency(scores, 0.1, 2 / 3, "l2")
+    torch.testing.assert_close(method.loss(batch), expected)

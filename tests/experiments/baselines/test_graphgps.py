@@ -112,3 +112,10 @@ def test_it_learns_communities():
     method = GraphGPS(small_task(), **SMALL, lr=5e-3)
     train(method, 60)
     assert accuracy(method) > 0.8
+
+
+def test_eigenpairs_are_normalized_before_the_encoding():
+    """Entries of unit vectors shrink with the size of the graph: in training their scale must not matter."""
+    torch.manual_seed(0)
+    encode, vectors, values = EigenpairEncoding(16).train(), torch.randn(50, 5), torch.rand(5)
+    torch.testing.assert_close(encode(10 * vectors, values), encode(vectors, values), atol=1e-4, rtol=1e-3)

@@ -3,9 +3,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 from scipy.sparse.csgraph import shortest_path
+from torch.nn import functional as F
 
 from experiments.baselines import graphormer
-from experiments.baselines.graphormer import Graphormer, pair_bias, pair_kinds, settings, shortest_paths
+from experiments.baselines.graphormer import Graphormer, Layer, pair_bias, pair_kinds, settings, shortest_paths
 from tests.experiments.small import accuracy, small_task, train
 
 SMALL = {"hidden_dim": 16, "num_layers": 2, "num_heads": 2, "max_distance": 6}
@@ -133,3 +134,33 @@ def test_it_learns_communities():
     method = Graphormer(small_task(210), **SMALL, lr=1e-2, warmup=5, dropout=0.3)
     train(method, 60)
     assert accuracy(method) > 0.9  # logistic regression on the features has 0.83
+
+
+def test_a_layer_is_the_formula():
+    torch.manual_seed(0)
+    layer, hidden, bias = Layer(8, 2, dropout=0.5).eval(), torch.randn(5, 8), torch.randn(2, 5, 5)
+    query, key, value = layer.project(F.layer_norm(hidden, (8,))).chunk(3, dim=1)
+    heads = []
+    for head, columns in enumerate((slice(0, 4), slice(4, 8))):
+        weights = (query[:, columns] @ key[:, columns].T / 2 + bias[head]).softmax(dim=1)
+        heads.append(weights @ value[:, columns])
+    out, (_, first, _, _, second, _) = layer.after_attention[0], layer.feed_forward
+    middle = hidden + out(torch.cat(heads, dim=1))
+    expected = middle + second(F.gelu(first(F.layer_norm(middle, (8,)))))
+    torch.testing.assert_close(layer(hidden, bias), expected)
+
+
+def test_scores_are_read_from_normalized_states():
+    method = Graphormer(small_task(), hidden_dim=16, num_layers=1, num_heads=2).eval()
+    seen = []
+    method.classify.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    method()
+    assert seen[0].shape == (90, 16)
+    torch.testing.assert_close(seen[0].std(dim=1, correction=0), torch.ones(90), rtol=0.1, atol=0)
+
+
+def test_weights_begin_smaller_in_deep_models():
+    torch.manual_seed(0)
+    method = Graphormer(small_task(), hidden_dim=64, num_layers=4, num_heads=2)
+    assert method.layers[0].project.weight.std().item() == pytest.approx(0.01, rel=0.05)
+    assert method.embed_degree.weight.std().item() == pytest.approx(0.02, rel=0.05)

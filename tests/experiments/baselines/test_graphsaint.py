@@ -156,3 +156,30 @@ def test_it_learns_communities():
     method = GraphSAINT(small_task(), num_roots=10, coverage=20)
     train(method, 25)
     assert accuracy(method) > 0.8
+
+
+def test_a_step_aggregates_by_the_weights_of_the_sampling():
+    method = GraphSAINT(small_task(), num_roots=5, walk_length=2, coverage=20)
+    subgraph, seen = method.waiting[0], []
+    method.layers[0].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].to_dense().numpy()))
+    method.loss(subgraph)
+    node_counts, edge_counts = (np.zeros((90, *shape)) for shape in ((), (90,)))
+    for each in method.waiting:
+        node_counts[each.nodes] += 1
+        edges = each.edges.tocoo()
+        edge_counts[each.nodes[edges.row], each.nodes[edges.col]] += 1
+    degrees = np.diff(method.task.adjacency.indptr)
+    whole = dense_adjacency(method.task) * (node_counts / degrees)[:, None] / np.maximum(edge_counts, 1)
+    np.testing.assert_allclose(seen[0], whole[np.ix_(subgraph.nodes, subgraph.nodes)], rtol=1e-5)
+
+
+def test_gradients_are_clipped():
+    method = GraphSAINT(small_task(), num_roots=10, coverage=2, clip_norm=1e-3)
+    train(method, 1)
+    assert torch.stack([p.grad.norm() for p in method.parameters()]).norm().item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_the_seed_draws_the_walks():
+    graph = small_task().graph
+    first, second, again = (GraphSAINT(Task(graph, seed=s), num_roots=5, coverage=2).waiting[0] for s in (0, 1, 0))
+    assert first.nodes.tolist() == again.nodes.tolist() != second.nodes.tolist()

@@ -133,3 +133,8 @@ def test_it_learns_communities():
     method = GT(small_task(150), hidden_dim=32, num_layers=2, num_heads=2, lr=5e-3, dropout=0.3)
     train(method, 40)
     assert accuracy(method) > 0.9
+
+
+def test_entries_of_the_encoding_are_of_size_one():
+    encoding = GT(small_task(), hidden_dim=16, num_layers=1).encoding
+    torch.testing.assert_close(encoding.square().mean(dim=0), torch.ones(10))

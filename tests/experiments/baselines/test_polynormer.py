@@ -111,3 +111,19 @@ def test_it_learns_communities_in_either_phase(local_epochs):
 def test_settings_are_arguments(dataset):
     for chosen in settings(dataset):
         assert Polynormer(small_task(), **chosen | {"hidden_dim": 4}).logits(torch.arange(4)).shape == (4, 3)
+
+
+def test_local_layers_are_summed_and_patience_begins_after_them():
+    torch.manual_seed(0)
+    method = Polynormer(small_task(), hidden_dim=4, num_heads=2, num_local_layers=3, local_epochs=7).eval()
+    hidden, total = method.embed(method.inputs), 0
+    for layer in method.local_layers:
+        hidden = layer(hidden, method.edges)
+        total = total + hidden
+    torch.testing.assert_close(method(), method.classify_local(total))
+    method.num_epochs = 8
+    hidden = method.norm(total)
+    for layer in method.global_layers:
+        hidden = method.global_output(layer(hidden))
+    torch.testing.assert_close(method(), method.classify_global(hidden))
+    assert method.patience_from == 7

@@ -141,3 +141,9 @@ def test_it_learns_communities():
     method = SAN(small_task(), **SMALL, num_eigenpairs=3, lr=5e-3, dropout=0.3)
     train(method, 60)
     assert accuracy(method) > 0.8
+
+
+def test_a_nodes_entries_are_scaled_to_unit_length_and_gamma_reaches_all_layers():
+    method = SAN(small_task(), hidden_dim=32, num_heads=2, num_layers=2, gamma=0.3)
+    torch.testing.assert_close(method.eigenvectors.norm(dim=1), torch.ones(90))
+    assert [layer.attention.gamma for layer in method.layers] == [0.3, 0.3]

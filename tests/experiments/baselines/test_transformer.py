@@ -2,10 +2,11 @@ import pytest
 import torch
 
 from experiments.baselines import transformer
+from experiments.baselines.graphgps import GraphGPS
 from experiments.baselines.graphormer import Graphormer
 from experiments.baselines.gt import GT
 from experiments.baselines.san import SAN
-from experiments.baselines.transformer import attend, embedding, empty_rows
+from experiments.baselines.transformer import MOMENTUM, attend, embedding, empty_rows
 from tests.experiments.small import small_task
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -147,3 +148,9 @@ def test_on_a_gpu_both_passes_draw_the_same_dropout(with_bias):
     found = torch.cat([grad[2, :, :8, 0], grad[2, :, -8:, 0]], dim=1)  # (4, 16)
     expected = (signs * attended.detach()).sum(dim=1)
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * num_nodes**-0.5)
+
+
+@pytest.mark.parametrize("method", [GT, SAN, Graphormer, GraphGPS])
+def test_validation_follows_the_last_steps(method):
+    norms = [each for each in method(small_task()).modules() if isinstance(each, torch.nn.BatchNorm1d)]
+    assert {each.momentum for each in norms} == {MOMENTUM}

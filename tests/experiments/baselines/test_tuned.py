@@ -5,7 +5,7 @@ import torch
 from torch_geometric.nn import GCNConv, SAGEConv
 
 from experiments.baselines.method import Task
-from experiments.baselines.tuned import TunedGCN, TunedSAGE, settings_gcn, settings_sage
+from experiments.baselines.tuned import SAGE_FEW, TunedGCN, TunedSAGE, settings_gcn, settings_sage
 from nagphormer import from_scipy
 from tests.experiments.small import accuracy, small_task, train
 
@@ -97,3 +97,20 @@ def test_published_settings_come_first():
     assert settings_gcn("photo")[0] == {**network, "row_normalized": True}
     assert settings_sage("physics")[0]["norm"] == "batch"
     assert settings_gcn("computers")[0]["residual"] is False
+
+
+@pytest.mark.parametrize("kind", [TunedGCN, TunedSAGE])
+def test_gradients_are_those_of_the_dense_product(kind):
+    method = kind(small_task(), num_layers=1)
+    matrix = torch.from_numpy(kind.aggregation(method.task).toarray())
+    x, weight = torch.rand(90, 12, requires_grad=True), torch.rand(90, 256)
+    layer = method.convolutions[0]
+    (found,) = torch.autograd.grad((layer(x, *method.matrices) * weight).sum(), x)
+    plain = matrix @ (x @ (layer.linear if kind is TunedGCN else layer.neighbors).weight.T)
+    plain = plain + (0 if kind is TunedGCN else layer.own(x))
+    (exact,) = torch.autograd.grad((plain * weight).sum(), x)
+    torch.testing.assert_close(found, exact)
+
+
+def test_sage_has_its_own_setting_for_few_labels():
+    assert settings_sage("citeseer")[1] == SAGE_FEW["citeseer"]

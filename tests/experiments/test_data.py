@@ -1,0 +1,29 @@
+import dataclasses
+
+import numpy as np
+
+from experiments.data import load
+from nagphormer import load_graph, per_class_split, random_split, synthetic_graph
+from nagphormer.data.datasets import DATASETS
+from nagphormer.data.splits import budget_split
+
+
+def test_a_data_set_has_the_split_of_its_seed():
+    for name, expected in (
+        ("cora", load_graph("cora", seed=1)),
+        ("random-100", random_split(synthetic_graph(100, 1000, 64, 10), seed=1)),
+    ):
+        graph = load(name, 1)
+        assert graph.num_edges == expected.num_edges
+        for split in ("train", "val", "test"):
+            np.testing.assert_array_equal(graph.splits[split], expected.splits[split])
+
+
+def test_a_synthetic_graph_has_size_and_split_rule_of_the_one_it_stands_for(monkeypatch):
+    size = DATASETS["cora"]
+    for rule, split in (("per_class", per_class_split), ("budget", budget_split)):
+        monkeypatch.setitem(DATASETS, "cora", dataclasses.replace(size, rule=rule))
+        graph = load("synthetic-cora", 1)
+        expected = split(synthetic_graph(2708, 5278, 1433, 7), seed=1)
+        assert (graph.num_nodes, graph.num_features, graph.num_classes) == (2708, 1433, 7)
+        np.testing.assert_array_equal(graph.splits["train"], expected.splits["train"])
