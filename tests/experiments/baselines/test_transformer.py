@@ -24,11 +24,12 @@ def formula(query, key, value, bias=0.0):
 
 @pytest.mark.parametrize("largest", [1, 2 * 30**2, 2**31])
 @pytest.mark.parametrize("shape", [(), (30, 30), (3, 30, 30)])
-def test_attention_is_the_formula_however_many_heads_a_call_takes(monkeypatch, largest, shape):
+@pytest.mark.parametrize("learned", [False, True])
+def test_attention_is_the_formula_however_many_heads_a_call_takes(monkeypatch, largest, shape, learned):
     monkeypatch.setattr(transformer, "LARGEST", largest)
-    inputs, bias = states(), torch.randn(shape, dtype=torch.float64, requires_grad=True) if shape else None
-    wanted = [inputs] if bias is None else [inputs, bias]
-    found, expected = attend(*inputs, bias), formula(*inputs, *wanted[1:])
+    inputs, bias = states(), torch.randn(shape, dtype=torch.float64, requires_grad=learned) if shape else None
+    wanted = [inputs, bias] if shape and learned else [inputs]
+    found, expected = attend(*inputs, bias), formula(*inputs, 0.0 if bias is None else bias)
     torch.testing.assert_close(found, expected)
     direction = torch.randn_like(expected)
     for got, right in zip(
@@ -59,12 +60,13 @@ def test_on_a_cpu_both_passes_draw_the_same_dropout_however_many_rows_they_take(
 
 
 @pytest.mark.parametrize("shape", [(), (3, 2000, 2000)])
-def test_on_a_cpu_weights_are_not_kept_for_the_backward_pass(shape):
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_on_a_cpu_weights_are_not_kept_for_the_backward_pass(shape, dropout):
     inputs = states(3, 2000, 8, torch.float32)
     bias = torch.zeros(shape, requires_grad=True) if shape else None
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        attend(*inputs, bias, dropout=0.5)
+        attend(*inputs, bias, dropout=dropout)
     own = [tensor for tensor in kept if bias is None or tensor.untyped_storage() != bias.untyped_storage()]
     assert sum(tensor.numel() for tensor in own) < 2000**2
 
