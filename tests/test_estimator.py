@@ -563,3 +563,22 @@ def test_a_graph_without_features_is_classified_by_its_structure(graph, tmp_path
     classifier = trained_on(bare, encoding_dim=2)
     classifier.save(tmp_path / "run")
     assert np.array_equal(NodeClassifier.load(tmp_path / "run").predict_proba(bare), classifier.predict_proba(bare))
+
+
+def test_what_was_trained_on_a_gpu_is_loaded_where_there_is_none(graph, fitted, saved):
+    settings = yaml.safe_load((saved / "config.yaml").read_text())
+    (saved / "config.yaml").write_text(yaml.safe_dump(settings | {"device": "cuda"}))
+    assert np.array_equal(NodeClassifier.load(saved).predict_proba(graph), fitted.predict_proba(graph))
+
+
+def test_what_was_trained_on_sparse_features_can_be_fitted_to_dense_ones_after_loading(graph, tmp_path):
+    settings = SETTINGS | {"project_first": "always", "epochs": 1}
+    NodeClassifier(**settings).fit(named_graph(sparse=True)).save(tmp_path / "run")
+    assert NodeClassifier.load(tmp_path / "run").fit(graph).config_.project_first == "never"
+
+
+def test_predictions_are_made_on_the_device_asked_for(graph, fitted, monkeypatch):
+    asked = []
+    monkeypatch.setattr("nagphormer.inference.predict.resolve_device", lambda device: asked.append(device) or "cpu")
+    fitted.predict(graph, tokens=hop_tokens(graph, 2, device="cpu"))
+    assert asked == ["cpu"]

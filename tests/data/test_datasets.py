@@ -333,3 +333,19 @@ def test_without_pytorch_geometric_the_message_says_what_to_do(places):
         load_graph("aminer")
     with pytest.raises(UserError, match=r"pickles.*allow_pickle=True"):
         load_graph("pubmed")
+
+
+def test_of_a_public_split_and_several_stored_ones_number_0_is_the_default(tmp_path):
+    parts = {
+        "adj_data": [1.0],
+        "adj_indices": [1],
+        "adj_indptr": [0, 1, 1, 1],
+        "adj_shape": [3, 3],
+        "labels": [0, 1, 0],
+    }
+    masks = np.eye(3, dtype=bool)
+    public = dict(zip(("train_mask", "val_mask", "test_mask"), masks, strict=True))
+    numbered = {f"{split}_masks": masks[[row]] for split, row in (("train", 2), ("val", 1), ("test", 0))}
+    np.savez(tmp_path / "mine.npz", **parts, **public, **numbered)
+    assert load_graph(tmp_path / "mine.npz").splits["train"].tolist() == [2]
+    assert load_graph(tmp_path / "mine.npz", "public").splits["train"].tolist() == [0]

@@ -391,3 +391,9 @@ def test_repr_gives_the_sizes():
 def test_a_graph_cannot_be_changed():
     with pytest.raises(AttributeError):
         from_scipy(PATH).name = "other"
+
+
+def test_a_sparse_feature_that_is_no_number_is_named_also_as_the_first_of_its_row():
+    features = sp.csr_array(np.array([[1.0, 2.0], [0.0, 0.0], [np.nan, 1.0]]))
+    with pytest.raises(UserError, match="feature 0 of node 2 is nan"):
+        from_scipy(sp.csr_array((3, 3)), features)

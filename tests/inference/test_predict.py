@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from examples import SETTINGS, multi_label_graph, named_graph
 
-from nagphormer import TrainConfig, UserError, from_scipy
+from nagphormer import TrainConfig, UserError, from_scipy, hop_tokens
 from nagphormer.inference import predict
 from nagphormer.training.metrics import METRICS, decide
 from nagphormer.training.run import train_model
@@ -335,3 +335,62 @@ def test_an_ending_that_names_no_format_is_refused(name):
 def test_endings_that_name_a_format_are_taken():
     predict.check_table_path("found.parquet")
     predict.check_table_path("folder/found.csv")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_table_of_many_row_groups_has_every_node_once(ending, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(predict, "rows_at_once", lambda *_: 7)
+    monkeypatch.setattr(predict, "GROUP_ROWS", 20)
+    predict.write_predictions(*model, GRAPH, tmp_path / f"found.{ending}")
+    table = read(tmp_path / f"found.{ending}")
+    assert table["node_id"].to_pylist() == GRAPH.node_ids.tolist()
+    np.testing.assert_allclose(table["p_ash"], predict.probabilities(*model, np.arange(120))[:, 0], rtol=1e-5)
+
+
+def test_a_part_of_the_table_has_the_ids_of_its_own_nodes(model, tmp_path):
+    predict.write_predictions(*model, GRAPH, tmp_path / "part.parquet", rows=(50, 90))
+    table = read(tmp_path / "part.parquet")
+    assert table["node_id"].to_pylist() == GRAPH.node_ids[50:90].tolist()
+    np.testing.assert_allclose(table["p_ash"], predict.probabilities(*model, np.arange(50, 90))[:, 0], rtol=1e-5)
+
+
+def test_predictions_are_made_in_the_precision_of_training(model):
+    trained, source = model
+    rough = replace(trained, config=replace(trained.config, precision="bf16"))
+    exact, found = (predict.probabilities(each, source, np.arange(120)) for each in (trained, rough))
+    assert not np.array_equal(found, exact)
+    np.testing.assert_allclose(found, exact, atol=0.02)
+
+
+def test_tokens_made_anew_are_stored_as_in_training():
+    store = hop_tokens(GRAPH, 2, dtype="float32", device="cpu")
+    trained, _ = train_model(GRAPH, TrainConfig(**SETTINGS | {"epochs": 1}), store)
+    assert predict.open_source(trained, GRAPH, "cpu")._kind == torch.float32
+
+
+def test_tokens_of_training_serve_the_graph_of_training_only(tmp_path):
+    store = hop_tokens(GRAPH, 2, out=tmp_path / "tokens", device="cpu")
+    run = tmp_path / "run"
+    trained, _ = train_model(GRAPH, TrainConfig(**SETTINGS | {"epochs": 1}), store, run)
+    assert predict.tokens_of_training(trained, GRAPH, run).samefile(tmp_path / "tokens")
+    assert predict.tokens_of_training(trained, named_graph(seed=1), run) is None
+
+
+def test_tokens_that_are_given_go_before_those_of_training(tmp_path):
+    store, given = hop_tokens(GRAPH, 2, out=tmp_path / "tokens", device="cpu"), hop_tokens(GRAPH, 2, device="cpu")
+    run = tmp_path / "run"
+    trained, _ = train_model(GRAPH, TrainConfig(**SETTINGS | {"epochs": 1}), store, run)
+    assert predict.open_source(trained, GRAPH, "cpu", given, run)._host is given.blocks
+
+
+def test_nodes_of_another_graph_were_not_trained_on(model):
+    trained, _ = model
+    other = named_graph(seed=1).with_splits(test=GRAPH.splits["train"][:2])
+    with warnings.catch_warnings(action="error"):
+        predict.split_nodes(trained, other, "test")
+
+
+def test_a_metric_that_a_split_does_not_allow_is_none(model):
+    alike = np.setdiff1d(np.flatnonzero(GRAPH.labels == 0), GRAPH.splits["train"])
+    found = predict.scores(*model, GRAPH.with_splits(test=alike), "test")
+    assert [metric for metric, value in found.items() if value is None] == ["roc_auc"]

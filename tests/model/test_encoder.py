@@ -128,3 +128,12 @@ def test_fact_1_a_decoupled_gcn_is_a_fixed_attention_matrix(hops, seed):
     fixed[hops] = torch.from_numpy(beta)
     mixed = mix_values(fixed.expand(40, 1, -1, -1), tokens.unsqueeze(1)).squeeze(1)  # (N, K+1, F)
     np.testing.assert_allclose(SumReadout()(mixed), decoupled, rtol=1e-5, atol=1e-5)
+
+
+def test_layer_dropout_takes_from_what_attention_adds():
+    torch.manual_seed(0)
+    layer = formulas.randomized(EncoderLayer(12, 3, dropout=0.5, attention_dropout=0.0))
+    hidden = some_hidden()
+    calm, dropped = layer.eval()(hidden)[0] - hidden, layer.train()(hidden)[0] - hidden
+    assert 0.3 < (dropped == 0).double().mean() < 0.7
+    torch.testing.assert_close(dropped[dropped != 0], 2 * calm[dropped != 0])

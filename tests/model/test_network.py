@@ -228,3 +228,11 @@ def test_bf16_products_come_close_to_exact_ones():
         exact = model(tokens)
         with torch.autocast("cpu", torch.bfloat16):
             torch.testing.assert_close(model(tokens).float(), exact, rtol=0.05, atol=0.02 * float(exact.abs().max()))
+
+
+def test_dropout_acts_on_the_last_layers_sum_too():
+    model, tokens = formulas.randomized(untrained(num_layers=1, dropout=0.5)), some_tokens()
+    with torch.no_grad():
+        for parameter in model.layers[0].attention.out.parameters():
+            parameter.zero_()
+        assert not torch.allclose(model.train()(tokens), model.eval()(tokens))

@@ -75,3 +75,9 @@ def test_what_hop_0_scores_has_no_gradient(dtype, tolerance):
     assert own.abs().max() < tolerance * hops.abs().max()
     assert readout.score.bias.grad.abs() < tolerance * hops.abs().max()
     assert tokens.grad[:, 0].abs().max() < tolerance * tokens.grad[:, 1:].abs().max()
+
+
+def test_weights_of_bf16_tokens_are_float32_and_sum_to_one():
+    torch.manual_seed(0)
+    weights = AttentionReadout(8).attention(torch.randn(50, 12, 8).bfloat16())
+    torch.testing.assert_close(weights.sum(dim=1), torch.ones(50), rtol=0, atol=1e-6)

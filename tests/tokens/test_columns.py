@@ -152,3 +152,9 @@ def test_exponents_bring_every_column_below_float16s_limit(exponent, growth, deg
         assert scale > 0
     if -30 < exponent < 30:  # where float32 itself has room
         assert largest_y * 2.0 ** -for_sums[0] > 2**14 * (1 - 1e-6)
+
+
+def test_statistics_that_are_given_are_not_measured_again():
+    graph = from_scipy(sp.csr_array((3, 3)), np.array([[1.0], [2.0], [6.0]]))
+    columns = Columns(graph, None, "standardize", {"mean": [1.0], "std": [2.0]})
+    assert columns.read(0, 3, 0, 1)[:, 0].tolist() == [0, 0.5, 2.5]

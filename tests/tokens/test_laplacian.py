@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import reference
 import scipy.sparse as sp
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import complete_graph, isolated, path_graph, random_adjacency, ring_graph, star_graph, union
@@ -263,3 +264,18 @@ def test_of_entries_that_are_equal_by_symmetry_the_first_is_positive():
         largest = np.abs(first).argmax()  # NumPy gives the lowest index on ties
         assert largest < 10
         assert first[largest] == -first[19 - largest] > 0
+
+
+def test_torch_gets_its_threads_back():
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        laplacian_encoding(ring_graph(40), 2, device="cpu")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_nothing_is_searched_once_time_is_up():
+    with pytest.warns(UserWarning, match="time limit 0 s"):
+        assert solve(ring_graph(3000), 4, device="cpu", time_limit=0).num_products == 1

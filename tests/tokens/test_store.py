@@ -217,3 +217,28 @@ def test_the_checksum_of_several_passes_is_that_of_the_file(tmp_path):
     assert entry == {"bytes": 40 * 2 * 3 * 4, "sha256": checksum(tmp_path / "block")}
     written = np.fromfile(tmp_path / "block", np.float32).reshape(40, 2, 3)
     np.testing.assert_array_equal(written[30], [[25, 26, 27], [25, 26, 27]])
+
+
+def test_a_piece_is_not_filled_anew_while_it_is_being_written(tmp_path, monkeypatch):
+    write = store_module._write_all
+    monkeypatch.setattr(store_module, "_write_all", lambda *given: time.sleep(0.05) or write(*given))
+    with BlockWriter(tmp_path / "block", (8, 1, 3), "float32") as writer:
+        for start in range(0, 8, 2):
+            piece = writer.buffer(start, start + 2, refill=False)
+            piece[:] = start
+            writer.write(piece, start, final=True)
+        writer.finish()
+    assert np.fromfile(tmp_path / "block", np.float32)[::3].tolist() == [0, 0, 2, 2, 4, 4, 6, 6]
+
+
+def test_column_scales_are_undone():
+    graph = random_graph(60, 7)
+    np.testing.assert_allclose(hop_tokens(graph, 2)[:][:, 0], graph.features, rtol=1e-3, atol=1e-6)
+
+
+def test_float32_tokens_that_are_read_are_a_copy():
+    store = hop_tokens(random_graph(60, 7), 2, dtype="float32", device="cpu")
+    stored = store.blocks[0].copy()
+    tokens = store[:]
+    tokens += 1
+    np.testing.assert_array_equal(store.blocks[0], stored)

@@ -412,3 +412,32 @@ def test_bf16_is_near_fp32():
     losses = [trained(sparse_graph(), precision=precision)[1].best_loss for precision in ("fp32", "bf16")]
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
+def test_an_epoch_is_judged_on_the_validation_nodes():
+    trainer, outcome = trained(epochs=1)
+    judged = evaluate(trainer.model, trainer.source, trainer.task, GRAPH.splits["val"], "fp32")
+    assert judged == tuple(trainer.history.records[0][name] for name in ("val_loss", "val_accuracy"))
+    assert judged == (outcome.best_loss, outcome.best_metric)
+
+
+def test_an_epoch_is_judged_in_the_precision_of_training():
+    trainer, _ = trained(sparse_graph(), precision="bf16", epochs=1)
+    parts = (trainer.model, trainer.source, trainer.task, trainer.val_nodes)
+    losses = {precision: evaluate(*parts, precision)[0] for precision in ("fp32", "bf16")}
+    assert trainer.history.records[0]["val_loss"] == losses["bf16"] != losses["fp32"]
+
+
+def test_every_seed_and_every_epoch_draws_other_dropout():
+    seen = []
+    for seed in (0, 1):
+        trainer = make_trainer(GRAPH, quick(seed=seed, epochs=2, batch_size=1000))
+        step = trainer._step
+        trainer._step = lambda *given, step=step: seen.append(torch.initial_seed()) or step(*given)
+        trainer.run()
+    assert len(seen) == len(set(seen)) == 4
+
+
+def test_weights_decay_as_asked():
+    for weight_decay in (0.0, 0.5):
+        assert make_trainer(GRAPH, quick(weight_decay=weight_decay))._optimizer.weight_decay == weight_decay

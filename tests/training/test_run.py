@@ -308,3 +308,66 @@ def test_dense_features_are_standardized_unless_told_otherwise():
     assert trained(graph=class_graph(), feature_scaling=None).config.feature_scaling == "standardize"
     assert trained(graph=sparse_graph(), feature_scaling=None).config.feature_scaling == "none"
     assert trained(graph=class_graph(), feature_scaling="none").config.feature_scaling == "none"
+
+
+def test_a_run_without_checkpoints_survives_being_taken_up_in_vain(tmp_path, monkeypatch):
+    def run(self):
+        raise KeyboardInterrupt
+
+    trained().save(tmp_path / "run")
+    expected = load_run(tmp_path / "run").outcome
+    monkeypatch.setattr("nagphormer.training.loop.Trainer.run", run)
+    with pytest.raises(KeyboardInterrupt):
+        trained(folder=tmp_path / "run")
+    assert load_run(tmp_path / "run").outcome == expected
+
+
+def test_class_weights_reach_the_loss():
+    losses = [trained(class_weights=weights, epochs=1).history[0]["train_loss"] for weights in ("none", "balanced")]
+    assert losses[0] != losses[1]
+
+
+def test_initial_weights_follow_the_seed():
+    still = {"epochs": 1, "lr": 1e-12}
+    one, other = (weights_of(trained(seed=seed, **still).model)["head.0.weight"] for seed in (0, 1))
+    assert not torch.allclose(one, other)
+
+
+def test_the_network_has_a_companion_only_where_asked_for():
+    assert trained(linear=True, epochs=1).model.config.linear_tokens == 3
+    assert trained(linear=False, epochs=1).model.config.linear_tokens == 0
+
+
+def test_more_columns_are_hidden_the_more_there_are_for_each_training_node():
+    assert trained(feature_dropout=None, epochs=1).config.feature_dropout == round(8 / (8 + 90), 3)
+
+
+def test_a_run_that_was_begun_keeps_its_precision_on_another_machine(tmp_path, monkeypatch):
+    first = trained(folder=tmp_path / "run", precision="auto")
+    other = "bf16" if first.config.precision == "fp32" else "fp32"
+    monkeypatch.setattr("nagphormer.training.run.resolve_precision", lambda *_: other)
+    assert trained(folder=tmp_path / "run", precision="auto").config == first.config
+
+
+def test_a_store_brings_its_own_scaling():
+    store = hop_tokens(GRAPH, 2, feature_scaling="row", device="cpu")
+    assert trained(store=store, feature_scaling=None, epochs=1).config.feature_scaling == "row"
+
+
+def test_the_store_of_training_is_remembered_as_seen_from_the_run(tmp_path):
+    store = hop_tokens(GRAPH, 2, dtype="bfloat16", out=tmp_path / "tokens", device="cpu")
+    trained(store=store, folder=tmp_path / "runs" / "one", epochs=1)
+    assert load_run(tmp_path / "runs" / "one").tokens == {"path": "../../tokens", "dtype": "bfloat16"}
+
+
+def test_a_run_that_was_begun_keeps_its_way_to_the_tokens(tmp_path, monkeypatch):
+    for pays in (True, False):
+        monkeypatch.setattr("nagphormer.training.run.projection_pays", lambda *_, pays=pays: pays)
+        result = trained(sparse_graph(), folder=tmp_path / "run", project_first="auto")
+        assert result.config.project_first == "always"
+
+
+def test_events_for_tensorboard_are_written_where_asked_for(tmp_path):
+    pytest.importorskip("tensorboard")
+    train_model(GRAPH, quick(epochs=1), folder=tmp_path / "run", tensorboard=True)
+    assert any((tmp_path / "run" / "tensorboard").iterdir())

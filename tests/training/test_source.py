@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from small import class_graph, quick, sparse_graph
 
 from nagphormer import TokenStore, UserError, from_scipy, hop_tokens
@@ -123,3 +124,8 @@ def test_runs_that_need_the_same_tokens_share_a_folder_and_others_do_not():
     others = [tokens_folder(runs / "one", graph, quick(**change)) for change in changes]
     others.append(tokens_folder(runs / "one", sparse_graph(seed=1), quick()))
     assert len({shared, *others}) == 6
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tokens_are_stored_as_asked(dtype):
+    assert token_source(sparse_graph(), quick(), "cpu", dtype=dtype)._kind == getattr(torch, dtype)

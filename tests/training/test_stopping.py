@@ -83,3 +83,10 @@ def test_resumed_equals_uninterrupted(first, second):
     for number, values in enumerate(second, start=len(first) + 1):
         resumed.update(number, *values)
     assert resumed == after(5, *first, *second)
+
+
+def test_a_loss_below_the_best_epochs_but_not_the_lowest_is_idle():
+    stopping = EarlyStopping(patience=9)
+    for epoch, (metric, loss) in enumerate([(0.5, 1.0), (0.9, 3.0), (0.6, 2.0)], start=1):
+        stopping.update(epoch, metric, loss)
+    assert (stopping.best_epoch, stopping.idle) == (2, 1)
