@@ -397,3 +397,9 @@ def test_a_sparse_feature_that_is_no_number_is_named_also_as_the_first_of_its_ro
     features = sp.csr_array(np.array([[1.0, 2.0], [0.0, 0.0], [np.nan, 1.0]]))
     with pytest.raises(UserError, match="feature 0 of node 2 is nan"):
         from_scipy(sp.csr_array((3, 3)), features)
+
+
+def test_labels_of_bytes_are_those_of_the_same_letters():
+    graph = from_scipy(sp.csr_array((3, 3)), labels=np.array([b"", b"oak", b"ash"]))
+    assert graph.class_names == ("ash", "oak")
+    assert graph.labels.tolist() == [-1, 1, 0]

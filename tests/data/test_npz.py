@@ -140,3 +140,12 @@ def test_missing_parts_and_columns_out_of_range_are_refused(file):
 def test_features_of_another_length_are_refused(file):
     with pytest.raises(UserError, match="features has 3 rows"):
         read_npz(write(file, attr_matrix=np.ones((3, 2))))
+
+
+def test_splits_that_do_not_fit_together_are_refused_with_the_files_name(file):
+    masks = np.zeros((3, 4), bool)
+    write(file, train_masks=masks, val_masks=masks[:1], test_masks=masks)
+    with pytest.raises(UserError, match=r"graph\.npz cannot be read"):
+        read_npz(file, split=2)
+    with pytest.raises(UserError, match=r"graph\.npz cannot be read"):
+        read_npz(write(file, train_masks=np.array(True), val_masks=masks, test_masks=masks), split=0)

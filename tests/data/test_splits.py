@@ -120,3 +120,8 @@ def test_a_budget_beyond_the_labeled_nodes_is_refused():
 def test_counts_below_one_are_refused(split):
     with pytest.raises(UserError, match="do not fit"):
         split(graph_with([0, 1]), train=0, val=1)
+
+
+def test_a_share_that_is_a_hair_below_a_whole_number_of_nodes_is_that_number():
+    graph = random_split(from_scipy(sp.csr_array((100, 100)), labels=np.arange(100) % 2), train=0.29, val=0.28)
+    assert [len(graph.splits[name]) for name in ("train", "val", "test")] == [29, 28, 43]

@@ -4,7 +4,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from small import class_graph, quick, sparse_graph
 
-from nagphormer import from_scipy
+from nagphormer import UserError, from_scipy
 from nagphormer.training import comparison
 from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
 from nagphormer.training.loop import Outcome
@@ -91,3 +91,9 @@ def test_the_settings_that_are_best_in_validation_count(monkeypatch):
     monkeypatch.setattr(comparison, "evaluate", lambda *_: (0.0, next(test)))
     assert mlp_accuracy(GRAPH, quick()) == 0.55
     assert tried == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_models_that_all_diverge_are_an_error_with_a_way_out(monkeypatch):
+    monkeypatch.setattr(comparison.Trainer, "run", lambda self: Outcome(0, None, None, 1))
+    with pytest.raises(UserError, match="MLP diverged with every setting: are the features very large"):
+        mlp_accuracy(GRAPH, quick())

@@ -293,6 +293,7 @@ def _undirected(matrix: sp.csr_array) -> sp.csr_array:
 
 def name_classes(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
     """Sorted class names and the label of every value; None, NaN, -1 and the empty string mean unknown."""
+    values = np.char.decode(values) if values.dtype.kind == "S" else values
     known = np.array([value is not None and value == value and str(value) not in ("", "-1") for value in values], bool)
     labels = np.full(len(values), -1)
     names, labels[known] = np.unique(values[known].astype(str), return_inverse=True)

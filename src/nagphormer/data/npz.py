@@ -80,7 +80,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[Any]:
             yield file
     except UserError:
         raise
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, TypeError, KeyError, IndexError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(
             f"{path} cannot be read ({error}): it is damaged or holds pickles; fetch or write it again"
         ) from error

@@ -8,6 +8,7 @@ import torch
 
 from nagphormer.config import TrainConfig
 from nagphormer.data.graph import Graph
+from nagphormer.errors import UserError
 from nagphormer.model.classifier import Classifier
 from nagphormer.model.plain import MLP, LogisticRegression
 from nagphormer.tokens.propagate import resolve_device
@@ -65,4 +66,6 @@ def _best(graph: Graph, config: TrainConfig, source: TokenSource | None, split: 
         _, metric = evaluate(model, source, task, graph.splits[split], plain.precision)
         if outcome.best_metric is not None and outcome.best_loss is not None:
             found.append((outcome.best_metric, -outcome.best_loss, metric))
+    if not found:
+        raise UserError(f"{kind.__name__} diverged with every setting: are the features very large? Scale them first")
     return max(found)[2]
