@@ -26,7 +26,7 @@ REMARKS: dict[str, tuple[str, ...]] = {
         "others 20 GB or more, which only NAGphormer uses, to infer in larger batches. Graphormer on Computers and SAN "
         "on Physics fit with two layers; at published depth both run out of memory there.",
         "SAN at its published depth of 16 layers on Pubmed, Computers and CS, SAN with three layers and its third seed "
-        "on Physics, and Graphormer at its published depth of 12 layers on Photo were tried on two cores of a CPU "
+        "on Physics, and Graphormer at its published depth of 12 layers on Photo were tried on two busy cores of a CPU "
         "only, for want of a GPU. There an epoch takes minutes (timed apart: 1.6 for SAN on Computers, 1.6 for its two "
         "layers on Physics, 3.6 for Graphormer), and patience alone is 100 epochs. These time-outs tell of the "
         "machine, not of the method: on a GPU the same command tries them again.",
