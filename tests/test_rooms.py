@@ -1,0 +1,82 @@
+"""Who may import whom: a room imports only from rooms to its left, and no two modules need each other."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import nagphormer
+
+SOURCE = Path(nagphormer.__file__).parent
+ROOMS = (
+    ("__init__", "errors", "files", "progress", "config"),
+    ("data",),
+    ("tokens",),
+    ("recipes",),
+    ("model",),
+    ("training",),
+    ("inference",),
+    ("estimator", "console"),
+    ("cli",),
+    ("__main__",),
+)
+"""From left to right; what shares a place may import each other."""
+KNOWN_CYCLES = {
+    ("data/graph", "data/folder"),  # Graph.save
+    ("tokens/propagate", "tokens/cpu"),
+    ("tokens/propagate", "tokens/gpu"),
+    ("tokens/hop2token", "tokens/cluster"),
+}
+"""Imports inside a function that lead back to a module that needs this one."""
+
+
+def imports(path):
+    """The package's modules that a file imports, anywhere in it but for type checkers."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if id(node) in skipped or not isinstance(node, ast.ImportFrom) or not node.module:
+            continue
+        if node.module.partition(".")[0] == "nagphormer":
+            for alias in node.names:
+                yield module_of(f"{node.module}.{alias.name}") or module_of(node.module)
+
+
+def module_of(dotted):
+    """A module's path within the package, without its ending; None for names that are no module."""
+    path = SOURCE.joinpath(*dotted.split(".")[1:])
+    if path.with_suffix(".py").is_file():
+        return path.relative_to(SOURCE).as_posix()
+    return (path / "__init__").relative_to(SOURCE).as_posix() if (path / "__init__.py").is_file() else None
+
+
+MODULES = {path.relative_to(SOURCE).with_suffix("").as_posix(): set(imports(path)) for path in SOURCE.rglob("*.py")}
+
+
+def place(module):
+    """Where a module's room stands; every module has one."""
+    (found,) = [number for number, rooms in enumerate(ROOMS) if module.partition("/")[0] in rooms]
+    return found
+
+
+def test_a_room_imports_only_from_its_left():
+    wrong = [(module, other) for module, others in MODULES.items() for other in others if place(other) > place(module)]
+    assert wrong == []
+
+
+def test_no_module_needs_one_that_needs_it():
+    needs = {
+        module: {other for other in others if (module, other) not in KNOWN_CYCLES} for module, others in MODULES.items()
+    }
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        raise AssertionError(f"a cycle: {' <- '.join(error.args[1])}") from None
+
+
+def test_known_cycles_exist():
+    assert {(one, other) for one, other in KNOWN_CYCLES if other not in MODULES[one]} == set()
