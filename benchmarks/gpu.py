@@ -41,12 +41,12 @@ from nagphormer.inference.predict import decisions
 from nagphormer.model import kernels
 from nagphormer.model.encoder import SelfAttention
 from nagphormer.tokens import laplacian
-from nagphormer.tokens.memory import limit_gpu_memory, round_up
+from nagphormer.tokens.engine import LANES, NeighborSum
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.tokens.propagate import LANES, NeighborSum
-from nagphormer.training.batches import StoredTokens
+from nagphormer.tokens.slices import limit_gpu_memory, round_up
 from nagphormer.training.loop import Trainer, kernel_shape
 from nagphormer.training.run import Trained, network
+from nagphormer.training.sources import StoredTokens
 from nagphormer.training.task import Classes, Task
 
 SIZE = DATASETS["amazon2m"]

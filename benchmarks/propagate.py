@@ -22,9 +22,9 @@ from measure import alternate, copy_bandwidth, describe_machine, print_table, ra
 
 from nagphormer import Graph, synthetic_graph
 from nagphormer.tokens.cpu import aligned_empty
-from nagphormer.tokens.memory import cache_bytes, plan_slices
+from nagphormer.tokens.engine import NeighborSum
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.tokens.propagate import NeighborSum
+from nagphormer.tokens.slices import cache_bytes, plan_slices
 
 SIZES = {
     "physics": (34_493, 247_962, 512),

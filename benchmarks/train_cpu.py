@@ -22,10 +22,10 @@ from restated import SAME, Restated, RestatedStep
 from torch.utils.data import DataLoader, TensorDataset
 
 from nagphormer import Graph, TrainConfig, hop_tokens, load_graph, synthetic_graph
-from nagphormer.training.batches import StoredTokens, TokenSource
 from nagphormer.training.loop import Trainer, resolve_precision
 from nagphormer.training.run import network
 from nagphormer.training.source import token_source
+from nagphormer.training.sources import StoredTokens, TokenSource
 from nagphormer.training.task import Classes, Task
 
 PHYSICS = replace(SAME, hidden_dim=128, hops=5)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 import nagphormer
-from nagphormer.config import TrainConfig
 from nagphormer.files import new_file, write_json
+from nagphormer.settings import TrainConfig
 
 RESULTS = Path(__file__).parent / "results"
 SOURCES = (Path(__file__).parent, Path(nagphormer.__file__).parent)

@@ -396,6 +396,7 @@ def steady(text: str) -> str:
     """A text without seconds and other passing numbers, and without the temporary folder."""
     text = text.replace(os.path.realpath("."), "HERE").replace(os.getcwd(), "HERE")
     text = re.sub(r"\d+(\.\d+)? s\b", "T s", text)
+    text = re.sub(r"[\d.]+ [MG]B are kept", "… are kept", text)
     text = re.sub(r'("seconds": )[\d.]+', r"\1T", text)
     text = re.sub(r"(\d+_hops_(?:memory|seconds)\W+)[^,}\n]+", r"\1…", text)
     text = re.sub(r"(\d+ hops (?:memory|seconds) +)[^\n]+", r"\1…", text)

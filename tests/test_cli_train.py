@@ -20,8 +20,8 @@ from safetensors.numpy import load_file
 
 from nagphormer import NodeClassifier, TokenStore, TrainConfig, cli, hop_tokens, load_graph, random_split
 from nagphormer.data.datasets import BUNDLED
+from nagphormer.metrics import METRICS
 from nagphormer.training import comparison, loop
-from nagphormer.training.metrics import METRICS
 from nagphormer.training.run import train_model
 from nagphormer.training.task import Task
 

@@ -14,7 +14,7 @@ from examples import SETTINGS, multi_label_graph, named_graph
 from sklearn.base import clone
 
 from nagphormer import NodeClassifier, TrainConfig, UserError, from_scipy, hop_tokens, load_graph, random_split
-from nagphormer.training.metrics import METRICS
+from nagphormer.metrics import METRICS
 from nagphormer.training.task import Task
 
 PARAMETERS = [field.name for field in fields(TrainConfig)] + ["recipe"]

@@ -8,7 +8,7 @@ import nagphormer
 
 SOURCE = Path(nagphormer.__file__).parent
 ROOMS = (
-    ("__init__", "errors", "files", "progress", "config"),
+    ("__init__", "errors", "files", "progress", "settings", "metrics"),
     ("data",),
     ("tokens",),
     ("recipes",),
@@ -22,8 +22,8 @@ ROOMS = (
 """From left to right; what shares a place may import each other."""
 KNOWN_CYCLES = {
     ("data/graph", "data/folder"),  # Graph.save
-    ("tokens/propagate", "tokens/cpu"),
-    ("tokens/propagate", "tokens/gpu"),
+    ("tokens/engine", "tokens/cpu"),
+    ("tokens/engine", "tokens/gpu"),
     ("tokens/hop2token", "tokens/cluster"),
 }
 """Imports inside a function that lead back to a module that needs this one."""

@@ -10,11 +10,11 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Graph": "data.graph",
-    "ModelConfig": "config",
+    "ModelConfig": "settings",
     "NAGphormer": "model.network",
     "NodeClassifier": "estimator",
     "TokenStore": "tokens.store",
-    "TrainConfig": "config",
+    "TrainConfig": "settings",
     "UserError": "errors",
     "from_dgl": "data.dgl",
     "from_networkx": "data.networkx",

@@ -10,10 +10,10 @@ from typing import Annotated, Any, get_type_hints
 from cyclopts import App, Parameter
 
 from nagphormer import __version__, console, progress
-from nagphormer.config import ImportConfig, TokenConfig, TrainConfig, UseConfig, field_help
 from nagphormer.console import describe_run, describe_store, result, say, say_next, table, timed
 from nagphormer.errors import UserError, nearest
 from nagphormer.files import check_writable, format_size
+from nagphormer.settings import ImportConfig, TokenConfig, TrainConfig, UseConfig, field_help
 
 app = App(
     name="nagphormer",
@@ -205,7 +205,7 @@ def prepare(
     """
     from nagphormer.data.datasets import load_graph
     from nagphormer.tokens.hop2token import hop_tokens
-    from nagphormer.tokens.memory import limit_gpu_memory
+    from nagphormer.tokens.slices import limit_gpu_memory
     from nagphormer.tokens.store import MANIFEST
 
     limit_gpu_memory(gpu_memory, config.device)
@@ -249,7 +249,7 @@ def train(
     from nagphormer.data.datasets import load_graph
     from nagphormer.inference.predict import write_predictions
     from nagphormer.recipes import resolve
-    from nagphormer.tokens.memory import limit_gpu_memory
+    from nagphormer.tokens.slices import limit_gpu_memory
     from nagphormer.tokens.store import TokenStore
     from nagphormer.training.ranks import rank_device, ranks_of_torchrun
     from nagphormer.training.run import check_vacant_run, train_model
@@ -410,7 +410,7 @@ def _cost(graph: Any, hops: int, encoding_dim: int) -> dict[str, Any]:
 def _open_run(run: Path, graph: str, use: UseConfig) -> Any:
     """The trained model, and the graph; if it is that of training, with the splits of training."""
     from nagphormer.data.datasets import load_graph
-    from nagphormer.tokens.memory import limit_gpu_memory
+    from nagphormer.tokens.slices import limit_gpu_memory
     from nagphormer.training.run import load_run
 
     limit_gpu_memory(use.gpu_memory, use.device)

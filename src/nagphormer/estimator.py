@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from nagphormer.config import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError, nearest
 from nagphormer.inference import predict
 from nagphormer.recipes import resolve
+from nagphormer.settings import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig
 from nagphormer.tokens.store import TokenStore
-from nagphormer.training.batches import TokenSource
 from nagphormer.training.run import Trained, check_vacant_run, load_run, train_model
+from nagphormer.training.sources import TokenSource
 from nagphormer.training.task import with_splits
 
 

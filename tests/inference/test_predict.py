@@ -11,7 +11,7 @@ from examples import SETTINGS, multi_label_graph, named_graph
 
 from nagphormer import TrainConfig, UserError, from_scipy, hop_tokens
 from nagphormer.inference import predict
-from nagphormer.training.metrics import METRICS, decide
+from nagphormer.metrics import METRICS, decide
 from nagphormer.training.run import train_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -7,8 +7,8 @@ from reference import isolated, path_graph, random_graph, ring_graph, star_graph
 
 from nagphormer import from_scipy, hop_tokens, progress, synthetic_graph
 from nagphormer.tokens import gpu, hop2token, laplacian, store
+from nagphormer.tokens.engine import LANES, NeighborSum
 from nagphormer.tokens.laplacian import solve
-from nagphormer.tokens.propagate import LANES, NeighborSum
 
 DEVICE = "cuda"
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from reference import path_graph, random_adjacency, random_graph, star_graph
 
 from nagphormer import UserError, from_scipy, hop_tokens, laplacian_encoding, load_graph, progress, synthetic_graph
-from nagphormer.tokens import columns, cpu, hop2token, memory, store
-from nagphormer.tokens.memory import SlicePlan, column_bytes
+from nagphormer.tokens import cpu, hop2token, inputs, slices, store
+from nagphormer.tokens.slices import SlicePlan, column_bytes
 
 WIDE = random_graph(120, 150, seed=4)
 
@@ -220,7 +220,7 @@ def slices_of(num_columns, hops=3, itemsize=2):
 
 CUTS = {
     "narrow slices": [(hop2token, "usable_memory", slices_of(64))],
-    "narrowest slices": [(memory, "NARROWEST", 16), (hop2token, "usable_memory", slices_of(16))],
+    "narrowest slices": [(slices, "NARROWEST", 16), (hop2token, "usable_memory", slices_of(16))],
     "scratch file": [(hop2token, "usable_memory", lambda _: 0)],
     "no tiles": [(hop2token, "cache_bytes", lambda: 0)],
     "narrow tiles": [(hop2token, "cache_bytes", lambda: 4 * 32 * WIDE.num_nodes)],
@@ -229,7 +229,7 @@ CUTS = {
         (hop2token, "usable_memory", lambda _: -1),
     ],
     "uneven plan": [(hop2token, "plan_slices", lambda *_: SlicePlan(96, 32, False))],
-    "small pieces": [(hop2token, "PIECE_BYTES", 1), (columns, "PIECE_VALUES", 1)],
+    "small pieces": [(hop2token, "PIECE_BYTES", 1), (inputs, "PIECE_VALUES", 1)],
     "small pieces of narrow slices": [(hop2token, "PIECE_BYTES", 1), (hop2token, "usable_memory", slices_of(64))],
 }
 
@@ -268,7 +268,7 @@ def test_blocks_hold_the_same_tokens_as_one(dtype, in_memory, tmp_path, monkeypa
 def test_blocks_can_be_sliced_and_spilled_too(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "BLOCK_BYTES", 70 * WIDE.num_nodes * 2)
     hop_tokens(WIDE, 3, out=tmp_path / "whole")
-    monkeypatch.setattr(memory, "NARROWEST", 16)
+    monkeypatch.setattr(slices, "NARROWEST", 16)
     monkeypatch.setattr(hop2token, "usable_memory", slices_of(32))
     hop_tokens(WIDE, 3, out=tmp_path / "sliced")
     monkeypatch.setattr(hop2token, "usable_memory", lambda _: 0)
@@ -292,7 +292,7 @@ def test_one_thread_writes_the_same_bytes_as_two(tmp_path):
 
 def test_a_budget_changes_no_byte(tmp_path):
     hop_tokens(WIDE, 3, out=tmp_path / "free")
-    hop_tokens(WIDE, 3, out=tmp_path / "bounded", memory=memory.anonymous_memory() + memory.RESERVE + 100_000)
+    hop_tokens(WIDE, 3, out=tmp_path / "bounded", memory=slices.anonymous_memory() + slices.RESERVE + 100_000)
     assert content(tmp_path / "free") == content(tmp_path / "bounded")
 
 

@@ -5,10 +5,10 @@ import scipy.sparse as sp
 import torch
 
 from nagphormer import Graph, NAGphormer, TrainConfig, from_scipy, random_split
-from nagphormer.training.batches import TokenSource
 from nagphormer.training.loop import Trainer
 from nagphormer.training.run import network
 from nagphormer.training.source import token_source
+from nagphormer.training.sources import TokenSource
 from nagphormer.training.task import Classes, Task
 
 SETTINGS = {

@@ -9,11 +9,11 @@ from small import class_graph, initial_network, make_trainer, quick, same_weight
 
 from nagphormer import NodeClassifier, from_scipy, hop_tokens
 from nagphormer.model import kernels
-from nagphormer.tokens import memory
-from nagphormer.training import batches, loop
-from nagphormer.training.batches import StoredTokens
+from nagphormer.tokens import slices
+from nagphormer.training import loop, sources
 from nagphormer.training.loop import Trainer
 from nagphormer.training.source import token_source
+from nagphormer.training.sources import StoredTokens
 from nagphormer.training.task import Classes, Task
 
 pytestmark = [
@@ -150,7 +150,7 @@ def test_streamed_tokens_are_the_resident_ones(either, monkeypatch, tmp_path):
     resident = trainer_on("cuda", config, StoredTokens(store, "cuda"))
     assert resident.source._resident
     expected = losses(resident)
-    monkeypatch.setattr(batches, "_fits", lambda store, device: False)
+    monkeypatch.setattr(sources, "_fits", lambda store, device: False)
     streamed = trainer_on("cuda", config, StoredTokens(store, "cuda"))
     assert not streamed.source._resident
     assert losses(streamed) == pytest.approx(expected, rel=1e-4)
@@ -162,7 +162,7 @@ def test_streamed_batches_arrive_in_order_and_whole(block_bytes, monkeypatch):
         monkeypatch.setattr("nagphormer.tokens.store.BLOCK_BYTES", block_bytes)
     store = hop_tokens(GRAPH, 2, device="cpu")
     assert (len(store.blocks) > 1) == bool(block_bytes)
-    monkeypatch.setattr(batches, "gpu_memory", lambda device: 0)
+    monkeypatch.setattr(sources, "gpu_memory", lambda device: 0)
     source = StoredTokens(store, "cuda")
     parts = list(torch.randperm(150).repeat(40).split(7))
     for nodes, tokens in zip(parts, source.fetch(parts), strict=True):
@@ -208,8 +208,8 @@ def test_tokens_on_the_gpu_serve_the_cpu_too():
 
 def test_a_store_of_many_pieces_is_uploaded_whole(monkeypatch):
     block = np.random.default_rng(0).integers(0, 1000, (1001, 3, 5)).astype(np.uint16)
-    monkeypatch.setattr(batches, "UPLOAD_BYTES", 7 * 30)
-    uploaded = batches._upload(block, torch.float16, "cuda")
+    monkeypatch.setattr(sources, "UPLOAD_BYTES", 7 * 30)
+    uploaded = sources._upload(block, torch.float16, "cuda")
     np.testing.assert_array_equal(uploaded.cpu().view(torch.uint16).numpy(), block)
 
 
@@ -237,11 +237,11 @@ def test_a_run_goes_on_where_it_stopped(either, tmp_path):
 
 
 def test_a_limit_on_the_gpus_memory_is_kept_to(monkeypatch, capsys):
-    monkeypatch.setattr(memory, "_gpu_limit", None)
-    before = memory.gpu_memory("cuda")
-    memory.limit_gpu_memory("1GB")
+    monkeypatch.setattr(slices, "_gpu_limit", None)
+    before = slices.gpu_memory("cuda")
+    slices.limit_gpu_memory("1GB")
     try:
-        assert memory.gpu_memory("cuda") <= 0.85 * 10**9 < before
+        assert slices.gpu_memory("cuda") <= 0.85 * 10**9 < before
         with pytest.raises(torch.cuda.OutOfMemoryError):
             torch.empty(2 * 10**9, dtype=torch.uint8, device="cuda")
     finally:

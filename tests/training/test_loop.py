@@ -4,11 +4,11 @@ import torch
 from small import class_graph, initial_network, make_trainer, quick, same_weights, sparse_graph, weights_of
 
 from nagphormer import UserError, from_scipy
-from nagphormer.training import batches
+from nagphormer.metrics import micro_f1
+from nagphormer.training import sources
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History
 from nagphormer.training.loop import evaluate, memory_explained, resolve_precision
-from nagphormer.training.metrics import micro_f1
 from nagphormer.training.optimizer import AdamW
 from nagphormer.training.stopping import EarlyStopping
 
@@ -239,7 +239,7 @@ def test_no_update_is_longer_than_the_clipped_gradient_allows():
 def test_a_batch_in_pieces_gives_the_gradients_of_the_whole(monkeypatch):
     batch = torch.from_numpy(GRAPH.splits["train"])
     whole_loss, whole = gradients_of_first_update(make_trainer(GRAPH, quick()), batch)
-    monkeypatch.setattr(batches, "CACHED_VALUES", 1)
+    monkeypatch.setattr(sources, "CACHED_VALUES", 1)
     trainer, sizes = make_trainer(GRAPH, quick()), []
     gather = trainer.source.gather
     trainer.source.gather = lambda nodes: sizes.append(len(nodes)) or gather(nodes)
@@ -254,7 +254,7 @@ def test_validation_in_pieces_gives_the_whole(monkeypatch):
     trainer, _ = trained()
     nodes = np.arange(GRAPH.num_nodes)
     whole = evaluate(trainer.model, trainer.source, trainer.task, nodes, "fp32")
-    monkeypatch.setattr(batches, "CACHED_VALUES", 1)
+    monkeypatch.setattr(sources, "CACHED_VALUES", 1)
     pieces = evaluate(trainer.model, trainer.source, trainer.task, nodes, "fp32")
     assert pieces == pytest.approx(whole, rel=1e-6)
 

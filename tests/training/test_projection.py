@@ -6,9 +6,9 @@ from small import make_trainer, quick, sparse_graph, weights_of
 
 from nagphormer import from_scipy, hop_tokens
 from nagphormer.model.embedding import Embedding
-from nagphormer.training.batches import StoredTokens
 from nagphormer.training.projection import ProjectedTokens
 from nagphormer.training.source import token_source
+from nagphormer.training.sources import StoredTokens
 
 NODES = torch.tensor([3, 49, 0, 7, 3, 12, 47])  # one twice, two isolated, one without features
 SCALINGS = ["none", "standardize", "row"]

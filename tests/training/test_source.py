@@ -9,9 +9,9 @@ from small import class_graph, quick, sparse_graph
 
 from nagphormer import TokenStore, UserError, from_scipy, hop_tokens
 from nagphormer.training import source as source_module
-from nagphormer.training.batches import StoredTokens
 from nagphormer.training.projection import ProjectedTokens
 from nagphormer.training.source import projection_pays, token_source, tokens_folder
+from nagphormer.training.sources import StoredTokens
 
 
 def wide_graph():

@@ -8,7 +8,7 @@ from scipy.special import expit, log_softmax
 from sklearn.utils.class_weight import compute_class_weight
 
 from nagphormer import UserError, from_scipy, random_split
-from nagphormer.training.metrics import accuracy, micro_f1
+from nagphormer.metrics import accuracy, micro_f1
 from nagphormer.training.task import Classes, Task, check_trainable, with_splits
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 0, 1, 2])

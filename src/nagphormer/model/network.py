@@ -8,13 +8,13 @@ from math import sqrt
 import torch
 from torch import nn
 
-from nagphormer.config import ModelConfig
 from nagphormer.errors import UserError
 from nagphormer.model.classifier import Classifier, averaged, linear_scores
 from nagphormer.model.dropout import Dropout
 from nagphormer.model.embedding import Embedding
 from nagphormer.model.encoder import EncoderLayer, add_and_norm
 from nagphormer.model.readout import AttentionReadout, SelfReadout, SumReadout
+from nagphormer.settings import ModelConfig
 
 LINEAR_PACE = 60.0
 """How much faster than the network its companion learns. Adam moves all weights alike; so its scores are scaled."""

@@ -7,9 +7,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from nagphormer.config import TrainConfig
 from nagphormer.errors import UserError, nearest
 from nagphormer.progress import note
+from nagphormer.settings import TrainConfig
 from nagphormer.tokens.store import TokenStore
 
 FOLDER = Path(__file__).parent

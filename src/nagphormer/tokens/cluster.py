@@ -21,9 +21,9 @@ from nagphormer.data.folder import open_graph
 from nagphormer.errors import MissingExtra, UserError
 from nagphormer.files import format_size, parse_size
 from nagphormer.progress import note, stage
-from nagphormer.tokens.columns import Columns
 from nagphormer.tokens.hop2token import Exponents, Job
-from nagphormer.tokens.memory import RESERVE, column_bytes, node_bytes
+from nagphormer.tokens.inputs import Columns
+from nagphormer.tokens.slices import RESERVE, column_bytes, node_bytes
 
 LOCAL = "local"
 INTERPRETER = 300 * 10**6

@@ -22,7 +22,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nagphormer.tokens.propagate import LANES, NeighborSum
+from nagphormer.tokens.engine import LANES, NeighborSum
 
 TILE = 8 if llvm.get_host_cpu_features().get("avx512f") else 4
 """Vectors summed in one pass over a row's neighbors: as many as the registers hold."""

@@ -13,7 +13,8 @@ import numpy as np
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.tokens.cpu import cut_rows, sum_neighbors
-from nagphormer.tokens.memory import (
+from nagphormer.tokens.normalization import loop_degrees
+from nagphormer.tokens.slices import (
     RESERVE,
     anonymous_memory,
     cache_bytes,
@@ -22,7 +23,6 @@ from nagphormer.tokens.memory import (
     plan_slices,
     usable_memory,
 )
-from nagphormer.tokens.normalization import loop_degrees
 from nagphormer.tokens.store import DTYPES, block_columns
 
 SAMPLE_EDGES = 4_000_000

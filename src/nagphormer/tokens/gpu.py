@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from nagphormer.data.graph import Graph
-from nagphormer.tokens.columns import Columns
-from nagphormer.tokens.propagate import Csr, NeighborSum
+from nagphormer.tokens.engine import Csr, NeighborSum
+from nagphormer.tokens.inputs import Columns
 
 try:
     import triton

@@ -23,9 +23,11 @@ from nagphormer.data.graph import Graph
 from nagphormer.errors import Taken, UserError, nearest
 from nagphormer.files import check_vacant, format_size, new_folder, write_json
 from nagphormer.progress import note, stage
-from nagphormer.tokens.columns import Columns, check_scaling, column_exponents, column_maxima
 from nagphormer.tokens.cpu import HopSlice
-from nagphormer.tokens.memory import (
+from nagphormer.tokens.engine import LANES, NeighborSum, resolve_device
+from nagphormer.tokens.inputs import Columns, check_scaling, column_exponents, column_maxima
+from nagphormer.tokens.normalization import loop_degrees
+from nagphormer.tokens.slices import (
     GPU_PIECE_BYTES,
     NARROWEST,
     PIECE_BYTES,
@@ -38,8 +40,6 @@ from nagphormer.tokens.memory import (
     plan_slices,
     usable_memory,
 )
-from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.tokens.propagate import LANES, NeighborSum, resolve_device
 from nagphormer.tokens.store import (
     DTYPES,
     FORMAT,

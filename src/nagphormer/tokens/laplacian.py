@@ -25,9 +25,9 @@ from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import format_size
 from nagphormer.progress import note, stage
-from nagphormer.tokens.memory import adjacency_bytes, gpu_memory, round_up
+from nagphormer.tokens.engine import LANES, NeighborSum, resolve_device
 from nagphormer.tokens.normalization import weighted_degrees
-from nagphormer.tokens.propagate import LANES, NeighborSum, resolve_device
+from nagphormer.tokens.slices import adjacency_bytes, gpu_memory, round_up
 
 SPARE = 6
 """Vectors searched beyond those wanted, at least: they make the last wanted ones converge."""

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from nagphormer.config import TrainConfig
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.model.classifier import Classifier
 from nagphormer.model.plain import MLP, LogisticRegression
-from nagphormer.tokens.propagate import resolve_device
-from nagphormer.training.batches import TokenSource
+from nagphormer.settings import TrainConfig
+from nagphormer.tokens.engine import resolve_device
 from nagphormer.training.loop import Trainer, evaluate
 from nagphormer.training.source import projection_pays, token_source
+from nagphormer.training.sources import TokenSource
 from nagphormer.training.task import Classes, Task, check_trainable
 
 RATES = {MLP: (0.01,), LogisticRegression: (0.01, 0.1)}

@@ -18,17 +18,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from nagphormer.config import Precision, TrainConfig
 from nagphormer.errors import UserError
 from nagphormer.model import kernels
 from nagphormer.model.classifier import Classifier
 from nagphormer.progress import epochs_shown, note
-from nagphormer.training.batches import TokenSource, rows_at_once, to_device
+from nagphormer.settings import Precision, TrainConfig
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History
 from nagphormer.training.optimizer import AdamW
 from nagphormer.training.ranks import ALONE, Ranks
 from nagphormer.training.schedule import learning_rate
+from nagphormer.training.sources import TokenSource, rows_at_once, to_device
 from nagphormer.training.stopping import EarlyStopping
 from nagphormer.training.task import Task
 

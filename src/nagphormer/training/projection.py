@@ -15,11 +15,11 @@ import torch
 
 from nagphormer.data.graph import Graph
 from nagphormer.model.embedding import Embedding
-from nagphormer.tokens.columns import Columns
-from nagphormer.tokens.memory import round_up
+from nagphormer.tokens.engine import LANES, Csr, NeighborSum
+from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.tokens.propagate import LANES, Csr, NeighborSum
-from nagphormer.training.batches import to_device
+from nagphormer.tokens.slices import round_up
+from nagphormer.training.sources import to_device
 
 
 class ProjectedTokens:

@@ -17,7 +17,7 @@ from torch import distributed, nn
 from torch.distributed.rendezvous import rendezvous
 
 from nagphormer.errors import UserError
-from nagphormer.tokens.propagate import resolve_device
+from nagphormer.tokens.engine import resolve_device
 
 LOST = re.compile("closed by peer|reset by peer|Broken pipe|remote process exited|aborted", re.IGNORECASE)
 """What Gloo and NCCL say when another rank is gone."""

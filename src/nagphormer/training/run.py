@@ -17,19 +17,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from nagphormer import __version__
-from nagphormer.config import ModelConfig, NetworkConfig, Scaling, TrainConfig
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file, read_json, write_json
 from nagphormer.model.network import NAGphormer
 from nagphormer.recipes import settings_of
+from nagphormer.settings import ModelConfig, NetworkConfig, Scaling, TrainConfig
 from nagphormer.tokens.store import TokenStore
-from nagphormer.training.batches import TokenSource
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History, read_history
 from nagphormer.training.loop import Trainer, memory_explained, resolve_precision
 from nagphormer.training.ranks import ALONE, Ranks, rank_device
 from nagphormer.training.source import check_store, projection_pays, token_source, tokens_folder
+from nagphormer.training.sources import TokenSource
 from nagphormer.training.task import Classes, Task, check_trainable
 
 FORMAT = 1

@@ -1,6 +1,6 @@
 """The learning rate of every update: a line up, a line down, then level."""
 
-from nagphormer.config import TrainConfig
+from nagphormer.settings import TrainConfig
 
 
 def learning_rate(config: TrainConfig, update: int) -> float:

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nagphormer.config import TrainConfig
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
-from nagphormer.tokens.columns import Columns
+from nagphormer.settings import TrainConfig
 from nagphormer.tokens.hop2token import hop_tokens
-from nagphormer.tokens.memory import available_memory, gpu_memory
+from nagphormer.tokens.inputs import Columns
+from nagphormer.tokens.slices import available_memory, gpu_memory
 from nagphormer.tokens.store import TokenStore, check_same
-from nagphormer.training.batches import StoredTokens, TokenSource
 from nagphormer.training.projection import ProjectedTokens
+from nagphormer.training.sources import StoredTokens, TokenSource
 
 SPARSE_COST = {"cpu": 10.0, "cuda": 100.0}
 """Time of a multiply-add in a sparse product, in those of a dense one."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nagphormer import ModelConfig, TrainConfig, UserError
-from nagphormer.config import ImportConfig, NetworkConfig, TokenConfig, field_help
+from nagphormer.settings import ImportConfig, NetworkConfig, TokenConfig, field_help
 
 SMALL = {"hidden_dim": 8, "num_heads": 2}
 KINDS = {

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from reference import path_graph, random_graph, star_graph
 
 from nagphormer import UserError, from_scipy
-from nagphormer.tokens import columns as columns_module
-from nagphormer.tokens.columns import Columns, check_scaling, column_exponents, column_maxima
+from nagphormer.tokens import inputs as inputs_module
+from nagphormer.tokens.inputs import Columns, check_scaling, column_exponents, column_maxima
 
 PATH = path_graph(4).adjacency()
 RNG = np.random.default_rng(0)
@@ -96,7 +96,7 @@ def test_scaling_leaves_the_encoding_alone():
 def test_statistics_do_not_depend_on_pieces_much_and_pieces_cover_all_rows(monkeypatch):
     graph = random_graph(100, 4)
     expected = Columns(graph, None, "standardize").statistics()
-    monkeypatch.setattr(columns_module, "PIECE_VALUES", 64)
+    monkeypatch.setattr(inputs_module, "PIECE_VALUES", 64)
     columns = Columns(graph, None, "standardize")
     assert np.concatenate([np.arange(*piece) for piece in columns.pieces()]).tolist() == list(range(100))
     assert len(columns.pieces()) > 1

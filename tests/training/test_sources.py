@@ -8,8 +8,8 @@ from small import sparse_graph
 from nagphormer import TokenStore, from_scipy, hop_tokens
 from nagphormer.model.embedding import Embedding
 from nagphormer.tokens import store as store_module
-from nagphormer.training import batches
-from nagphormer.training.batches import StoredTokens, rows_at_once
+from nagphormer.training import sources
+from nagphormer.training.sources import StoredTokens, rows_at_once
 
 
 def uneven_graph():
@@ -60,9 +60,9 @@ def test_each_batch_is_embedded_in_turn():
 
 def test_a_cpu_takes_as_many_rows_as_its_cache_holds(monkeypatch):
     source = StoredTokens(STORE, "cpu")
-    monkeypatch.setattr(batches, "CACHED_VALUES", 9600)
+    monkeypatch.setattr(sources, "CACHED_VALUES", 9600)
     assert rows_at_once(source, 32) == 100
-    monkeypatch.setattr(batches, "CACHED_VALUES", 1)
+    monkeypatch.setattr(sources, "CACHED_VALUES", 1)
     assert rows_at_once(source, 32) == 16
 
 
@@ -70,5 +70,5 @@ def test_a_cpu_takes_as_many_rows_as_its_cache_holds(monkeypatch):
 def test_a_gpu_takes_as_many_rows_as_its_memory_holds(memory, rows, monkeypatch):
     source = StoredTokens(STORE, "cpu")
     source.device = "cuda"
-    monkeypatch.setattr(batches, "gpu_memory", lambda device: memory)
+    monkeypatch.setattr(sources, "gpu_memory", lambda device: memory)
     assert rows_at_once(source, 512) == rows

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 
 from nagphormer import UserError
-from nagphormer.training.metrics import (
+from nagphormer.metrics import (
     BINS,
     METRICS,
     accuracy,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reference import path_graph, random_graph
 
 from nagphormer import UserError, from_scipy
-from nagphormer.tokens.propagate import LANES, Csr, NeighborSum, resolve_device
+from nagphormer.tokens.engine import LANES, Csr, NeighborSum, resolve_device
 
 
 def neighbor_sum(graph, factor, loop, y):

@@ -10,7 +10,7 @@ from pathlib import Path
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import format_size, parse_size
-from nagphormer.tokens.propagate import LANES
+from nagphormer.tokens.engine import LANES
 
 RESERVE = 150 * 10**6
 """Bytes left for compiled code, pieces of rows on their way to disk, and the interpreter's own needs."""
@@ -76,7 +76,7 @@ def limit_gpu_memory(memory: str | int | None, device: str | None = None) -> Non
         return
     import torch
 
-    from nagphormer.tokens.propagate import resolve_device
+    from nagphormer.tokens.engine import resolve_device
 
     if resolve_device(device) == "cpu":
         raise UserError(f"gpu_memory={memory} was asked for, but there is no GPU to use: leave it out")

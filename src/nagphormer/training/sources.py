@@ -16,7 +16,7 @@ from nagphormer.files import format_size
 from nagphormer.model import kernels
 from nagphormer.model.embedding import Embedding
 from nagphormer.progress import note
-from nagphormer.tokens.memory import gpu_memory, round_up
+from nagphormer.tokens.slices import gpu_memory, round_up
 from nagphormer.tokens.store import TokenStore
 
 CACHED_VALUES = 3 << 20
