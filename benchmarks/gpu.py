@@ -37,13 +37,13 @@ from nagphormer import (
     synthetic_graph,
 )
 from nagphormer.data.datasets import DATASETS
+from nagphormer.device import machine
 from nagphormer.inference.predict import decisions
 from nagphormer.model import kernels
 from nagphormer.model.encoder import SelfAttention
 from nagphormer.tokens import laplacian
-from nagphormer.tokens.engine import LANES, NeighborSum
+from nagphormer.tokens.engine import LANES, engine, round_up
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.tokens.slices import limit_gpu_memory, round_up
 from nagphormer.training.loop import Trainer, kernel_shape
 from nagphormer.training.run import Trained, network
 from nagphormer.training.sources import StoredTokens
@@ -94,7 +94,7 @@ def main() -> None:
 
 def _hop(graph: Graph, bandwidth: float) -> tuple[str, ...]:
     width = round_up(WIDTH, LANES)
-    sums = NeighborSum(graph, 1 / loop_degrees(graph), loop=True, device="cuda")
+    sums = engine("cuda").NeighborSum(graph, 1 / loop_degrees(graph), loop=True, device="cuda")
     y = torch.randn(graph.num_nodes, width, device="cuda").half()
     out = torch.empty_like(y)
     seconds = _seconds(lambda: sums(y, out))
@@ -229,7 +229,7 @@ def _pipeline(folder: Path, begun: float, memory: str | None) -> None:
         stages[name], clock = time.perf_counter() - clock, time.perf_counter()
 
     progress.configure(quiet=False)
-    limit_gpu_memory(memory)
+    machine("cuda", memory)
     torch.cuda.init()
     lap("CUDA's start")
     graph = load_graph(folder)

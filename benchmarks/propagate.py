@@ -21,10 +21,10 @@ import torch
 from measure import alternate, copy_bandwidth, describe_machine, print_table, ratio, run_child
 
 from nagphormer import Graph, synthetic_graph
-from nagphormer.tokens.cpu import aligned_empty
-from nagphormer.tokens.engine import NeighborSum
+from nagphormer.device import cache_bytes
+from nagphormer.tokens.cpu import NeighborSum, aligned_empty
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.tokens.slices import cache_bytes, plan_slices
+from nagphormer.tokens.slices import plan_slices
 
 SIZES = {
     "physics": (34_493, 247_962, 512),

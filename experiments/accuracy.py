@@ -15,7 +15,7 @@ from typing import Any
 from experiments.cells import measured, read_cell, write_cell
 from experiments.statistics import paired_difference, spread
 from nagphormer import NodeClassifier, load_graph
-from nagphormer.recipes import resolve
+from nagphormer.settings import resolve
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.baselines.method import Settings
 from experiments.measure import Budget, Measure, baseline, measure_ours
-from nagphormer.recipes import resolve
+from nagphormer.settings import resolve
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
 """Folders that 0.1.0 wrote load, and say what they said, for ever; see frozen/README.md."""
 
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+import yaml
 from safetensors.numpy import load_file
 
-from nagphormer import NodeClassifier, TokenStore, hop_tokens, load_graph, read_tables
+from nagphormer import NodeClassifier, TokenStore, TrainConfig, UserError, hop_tokens, load_graph, read_tables
 
 # main() reads sys.argv, as a user's shell fills it
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
@@ -89,6 +91,32 @@ def test_a_run_of_0_1_0_that_is_saved_again_has_the_same_files(name, folder):
         assert (folder / "again" / file).read_bytes() == (FROZEN / name / file).read_bytes(), file
 
 
+YOUNG = {each.name: each.metadata["before"] for each in fields(TrainConfig) if "before" in each.metadata}
+
+
+def test_settings_of_0_1_0_without_fields_that_changed_nothing_mean_the_same(graph, folder):
+    """A folder in which any field at its `before` value is missing loads, and predicts as it did."""
+    path = folder / "run-tokens" / "config.yaml"
+    whole, tokens = yaml.safe_load(path.read_text()), TokenStore.open(folder / "store-float32")
+    expected = NodeClassifier.load(folder / "run-tokens").predict_proba(graph, tokens=tokens)
+    absent = [name for name in whole if name in YOUNG and whole[name] == YOUNG[name]]
+    assert absent == ["linear", "averaging"]
+    for missing in ([name] for name in absent):
+        path.write_text(yaml.safe_dump({name: value for name, value in whole.items() if name not in missing}))
+        loaded = NodeClassifier.load(folder / "run-tokens")
+        assert loaded.config_ == TrainConfig(**whole)
+        np.testing.assert_array_equal(loaded.predict_proba(graph, tokens=tokens), expected)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(TrainConfig) if field.name not in YOUNG])
+def test_any_other_field_that_is_missing_is_refused_by_its_name(name, folder):
+    path = folder / "run-tokens" / "config.yaml"
+    whole = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({key: value for key, value in whole.items() if key != name}))
+    with pytest.raises(UserError, match=f"config.yaml lacks the setting '{name}'"):
+        NodeClassifier.load(folder / "run-tokens")
+
+
 @pytest.mark.usefixtures("one_thread")
 def test_a_run_that_0_1_0_did_not_end_goes_on_to_the_same_weights(run, folder):
     flags = "--hidden-dim 8 --num-heads 2 --batch-size 20 --epochs 12 --warmup-updates 5 --lr 0.02 --device cpu"
@@ -101,4 +129,9 @@ def test_a_run_that_0_1_0_did_not_end_goes_on_to_the_same_weights(run, folder):
     )
     assert ended.keys() == expected.keys()
     for tensor in expected:
-        np.testing.assert_allclose(ended[tensor], expected[tensor], atol=1e-5, err_msg=tensor)
+        one, other = ended[tensor], expected[tensor]
+        if tensor.endswith(
+            "attention.project.bias"
+        ):  # that of the keys has no gradient but rounding, which Adam blows up
+            one, other = (bias.reshape(3, -1)[[0, 2]] for bias in (one, other))
+        np.testing.assert_allclose(one, other, atol=1e-5, err_msg=tensor)

@@ -8,10 +8,10 @@ import yaml
 
 from nagphormer import TrainConfig, UserError
 from nagphormer.data.datasets import DATASETS
-from nagphormer.recipes import FOLDER, resolve, settings_of
+from nagphormer.settings import RECIPES, read_recipe, resolve
 
 ROOT = Path(__file__).parent.parent
-FILES = sorted(FOLDER.glob("*.yaml"))
+FILES = sorted(RECIPES.glob("*.yaml"))
 
 COMMON = {
     "attention_dropout": 0.1,
@@ -82,8 +82,8 @@ def recipe(tmp_path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_recipe_loads_and_has_known_keys_only(path):
-    TrainConfig(**settings_of(path))
-    known = {field.name for field in fields(TrainConfig)} | {"expected"}
+    TrainConfig(**read_recipe(path))
+    known = {field.name for field in fields(TrainConfig)} | {"expected", "version"}
     assert set(yaml.safe_load(path.read_text())) <= known
 
 
@@ -107,17 +107,17 @@ def test_the_papers_settings_are_those_of_its_table(name):
 def test_a_recipe_names_the_accuracy_to_expect(name):
     paper, reference = EXPECTED[name]
     expected = {"paper": paper} | ({} if reference is None else {"reference": reference})
-    assert yaml.safe_load((FOLDER / f"paper-{name}.yaml").read_text())["expected"] == expected
+    assert yaml.safe_load((RECIPES / f"paper-{name}.yaml").read_text())["expected"] == expected
 
 
 def test_the_papers_recipe_depends_on_no_default():
     free = {"device", "seed", "project_first"}  # none of them changes what is computed, or should
-    assert set(settings_of(FOLDER / "paper.yaml")) == {field.name for field in fields(TrainConfig)} - free
+    assert set(read_recipe(RECIPES / "paper.yaml")) == {field.name for field in fields(TrainConfig)} - free
 
 
 @pytest.mark.parametrize("name", ["my-graph", "synthetic", "", None])
 def test_other_graphs_get_the_common_settings(name):
-    assert resolve("paper", name, {}) == TrainConfig(**settings_of(FOLDER / "paper.yaml"))
+    assert resolve("paper", name, {}) == TrainConfig(**read_recipe(RECIPES / "paper.yaml"))
 
 
 def test_without_a_recipe_the_defaults_hold():
@@ -175,7 +175,7 @@ MISTAKES = [
     ("lr: .nan", "lr must be"),
     ("hops: -1", "hops must be 0 or more"),
     ("dropout: 1.5", "dropout must be at least 0 and below 1"),
-    ("readout: 3", "unknown readout 3: use attention, self, sum"),
+    ("readout: 3", "unknown readout 3: use attention, self or sum"),
     ("feature_scaling: no", "unknown feature_scaling False"),
     ("- hops", "must hold lines such as 'hops: 3'"),
     ("", "must hold lines such as 'hops: 3'"),

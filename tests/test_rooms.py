@@ -8,10 +8,9 @@ import nagphormer
 
 SOURCE = Path(nagphormer.__file__).parent
 ROOMS = (
-    ("__init__", "errors", "files", "progress", "settings", "metrics"),
+    ("__init__", "errors", "files", "progress", "settings", "device", "metrics"),
     ("data",),
     ("tokens",),
-    ("recipes",),
     ("model",),
     ("training",),
     ("inference",),
@@ -20,12 +19,7 @@ ROOMS = (
     ("__main__",),
 )
 """From left to right; what shares a place may import each other."""
-KNOWN_CYCLES = {
-    ("data/graph", "data/folder"),  # Graph.save
-    ("tokens/engine", "tokens/cpu"),
-    ("tokens/engine", "tokens/gpu"),
-    ("tokens/hop2token", "tokens/cluster"),
-}
+KNOWN_CYCLES = {("data/graph", "data/folder")}  # Graph.save
 """Imports inside a function that lead back to a module that needs this one."""
 
 

@@ -1,11 +1,25 @@
-from dataclasses import FrozenInstanceError, fields
+import py_compile
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, dataclass, fields
 from math import nan
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import nagphormer
 from nagphormer import ModelConfig, TrainConfig, UserError
-from nagphormer.settings import ImportConfig, NetworkConfig, TokenConfig, field_help
+from nagphormer.cli import ImportConfig, TokenConfig
+from nagphormer.settings import (
+    FIRST,
+    NetworkConfig,
+    TokenSettings,
+    field_help,
+    read_settings,
+    settings_to_write,
+    since,
+)
 
 SMALL = {"hidden_dim": 8, "num_heads": 2}
 KINDS = {
@@ -29,7 +43,7 @@ KINDS = {
         ("dropout", -0.1, "dropout must be at least 0 and below 1, not -0.1"),
         ("dropout", nan, "dropout must be a finite number, not nan"),
         ("attention_dropout", 1.5, "attention_dropout must be at least 0 and below 1, not 1.5"),
-        ("readout", "mean", "unknown readout 'mean': use attention, self, sum"),
+        ("readout", "mean", "unknown readout 'mean': use attention, self or sum"),
         ("readout", "atention", "unknown readout 'atention'.*Did you mean 'attention'"),
     ],
 )
@@ -76,8 +90,8 @@ def test_a_network_without_inputs_or_outputs_is_refused(name):
         ("decay_updates", 9, "decay_updates=9 is below warmup_updates=10"),
         ("feature_scaling", "rows", "unknown feature_scaling 'rows'.*Did you mean 'row'"),
         ("class_weights", "balance", "unknown class_weights 'balance'.*Did you mean 'balanced'"),
-        ("precision", "fp16", "unknown precision 'fp16': use auto, fp32, bf16"),
-        ("project_first", "sometimes", "unknown project_first 'sometimes': use auto, always, never"),
+        ("precision", "fp16", "unknown precision 'fp16': use auto, fp32 or bf16"),
+        ("project_first", "sometimes", "unknown project_first 'sometimes': use auto, always or never"),
     ],
 )
 def test_training_that_cannot_be_is_refused(name, value, message):
@@ -97,7 +111,7 @@ def test_settings_cannot_be_changed_later():
         ModelConfig(**KINDS[ModelConfig]).hidden_dim = 0
 
 
-@pytest.mark.parametrize("kind", [ImportConfig, TokenConfig, NetworkConfig, ModelConfig, TrainConfig])
+@pytest.mark.parametrize("kind", [ImportConfig, TokenConfig, TokenSettings, NetworkConfig, ModelConfig, TrainConfig])
 def test_every_setting_is_explained(kind):
     texts = field_help(kind)
     assert set(texts) == {field.name for field in fields(kind)}
@@ -118,3 +132,48 @@ def test_numbers_of_numpy_become_plain_ones():
 def test_values_of_another_kind_are_refused(name, value):
     with pytest.raises(UserError, match=name):
         TrainConfig(**{name: value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Young:
+    """Settings of a version to come."""
+
+    old: int = 3
+    first: bool = since(FIRST, before=False, default=True)
+    young: float = since("0.2.0", before=0.0, default=0.5)
+
+
+def test_a_field_that_is_absent_means_what_held_before_it():
+    found = read_settings(Young, {"old": 1}, "config.yaml")
+    assert found == Young(old=1, first=False, young=0.0)
+    assert read_settings(Young, {"old": 1, "first": True, "young": 0.25}, "here") == Young(old=1, young=0.25)
+
+
+def test_a_field_without_a_birthday_must_be_there():
+    with pytest.raises(UserError, match=r"config.yaml lacks the setting 'old': it was cut short or changed"):
+        read_settings(Young, {"young": 0.0}, "config.yaml")
+
+
+def test_a_young_field_that_changes_nothing_is_not_written():
+    assert settings_to_write(Young(old=2, young=0.0)) == {"old": 2, "first": True}
+    assert settings_to_write(Young(first=False)) == {"old": 3, "first": False, "young": 0.5}
+
+
+@pytest.mark.parametrize("settings", [Young(), Young(first=False, young=0.0), TrainConfig(linear=False, averaging=0)])
+def test_what_is_written_is_read_as_it_was(settings):
+    assert read_settings(type(settings), settings_to_write(settings), "here") == settings
+
+
+def test_settings_load_neither_torch_nor_the_command_line():
+    code = "import sys, nagphormer.settings; print({'torch', 'cyclopts', 'numpy'} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_settings_do_not_need_their_source(tmp_path):
+    package = Path(nagphormer.__file__).parent
+    for name in ("__init__", "errors", "progress", "settings"):
+        target = tmp_path / "nagphormer" / f"{name}.pyc"
+        py_compile.compile(str(package / f"{name}.py"), str(target), doraise=True)
+    code = "from nagphormer import TrainConfig; print(TrainConfig().hops)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n"

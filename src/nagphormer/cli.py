@@ -3,7 +3,7 @@
 import signal
 import sys
 import warnings
-from dataclasses import asdict, fields, make_dataclass
+from dataclasses import asdict, dataclass, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -13,7 +13,7 @@ from nagphormer import __version__, console, progress
 from nagphormer.console import describe_run, describe_store, result, say, say_next, table, timed
 from nagphormer.errors import UserError, nearest
 from nagphormer.files import check_writable, format_size
-from nagphormer.settings import ImportConfig, TokenConfig, TrainConfig, UseConfig, field_help
+from nagphormer.settings import Dtype, Scaling, TrainConfig, check_settings, field_help, read_yaml
 
 app = App(
     name="nagphormer",
@@ -24,6 +24,77 @@ app = App(
 )
 app.meta.suppress_keyboard_interrupt = False
 _after_interrupt = "nothing partial was left behind"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ImportConfig:
+    """Where a graph's tables lie and what their columns mean."""
+
+    out: Path
+    """Graph folder to write."""
+    edges: Path | None = None
+    """Edge list, CSV or Parquet: a file, a folder or a pattern such as 'edges/*.parquet'."""
+    nodes: Path | None = None
+    """Node table, CSV or Parquet, with ids, features, labels and splits."""
+    source: str = "source"
+    """Column of the edge list with the one end."""
+    target: str = "target"
+    """Column of the edge list with the other end."""
+    weight: str | None = None
+    """Column of the edge list with weights; without it every edge counts alike."""
+    id: str = "id"
+    """Column of the node table with the ids that the edge list uses."""
+    label: str = "label"
+    """Column of the node table with the class; empty for unknown."""
+    split: str = "split"
+    """Column of the node table with train, val or test."""
+    features: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ()
+    """Columns with features, or one column of lists; by default all that are left, which must hold numbers."""
+    ogb: Path | None = None
+    """Folder of an OGB node data set, instead of tables."""
+    grand_plus: Path | None = None
+    """Folder with GRAND+'s files (aminer, reddit, amazon2m), instead of tables; they are pickles."""
+    allow_pickle: bool = False
+    """Read pickle files, which can run any code: only for files you trust."""
+    memory: str | None = None
+    """Memory limit for joining and sorting, such as 2GB; beyond it DuckDB works on disk."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TokenConfig:
+    """How hop tokens are made."""
+
+    hops: int = 3
+    """K: every node gets K+1 tokens."""
+    encoding_dim: int = 0
+    """Laplacian eigenvectors joined to the features."""
+    dtype: Dtype = "float16"
+    """What tokens are stored as; sums are float32 in any case."""
+    feature_scaling: Scaling = "none"
+    """Standardize columns, make rows sum to one, or neither."""
+    memory: str | None = None
+    """Limit for the process's own memory, such as 4GB; memory-mapped files do not count."""
+    device: str | None = None
+    """cpu or cuda; by default a GPU where there is one."""
+    cluster: str | None = None
+    """Address of a Ray cluster that makes the blocks; without one, a local cluster is started."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class UseConfig:
+    """How a trained model is used."""
+
+    tokens: Path | None = None
+    """The graph's token store; by default that of training, or one made beside the run."""
+    device: str | None = None
+    """cpu or cuda; by default a GPU where there is one."""
+    gpu_memory: str | None = None
+    """GPU memory to take at most, such as 8GB; what does not fit is streamed."""
+    allow_pickle: bool = False
+    """Let a data set's download be read from pickles, which can run any code."""
 
 
 def _optional_flags() -> Any:
@@ -79,7 +150,6 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
     from nagphormer.data.summary import summarize
     from nagphormer.inference.predict import score
     from nagphormer.tokens.hop2token import hop_tokens
-    from nagphormer.tokens.store import MANIFEST
     from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
     from nagphormer.training.run import train_model
     from nagphormer.training.source import tokens_folder
@@ -95,10 +165,9 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
     )
     config = TrainConfig()
     tokens_path = tokens_folder(out / "run", graph, config)
-    known = (tokens_path / MANIFEST).is_file()
     with timed("2. Structural encoding and hop tokens"):
         store = hop_tokens(graph, hops=config.hops, encoding_dim=config.encoding_dim, out=tokens_path)
-    say(f"  {describe_store(store, known)}")
+    say(f"  {describe_store(store)}")
     with timed("3. Train NAGphormer"):
         trained, source = train_model(graph, config, store, out / "run")
     say(f"  {describe_run(trained)}")
@@ -167,7 +236,12 @@ def info(
             store.verify()
         nodes, _, width = store.shape
         facts = {"tokens_of_nodes": nodes, "columns": width, "dtype": store.dtype}
-        facts |= {key: store.manifest[key] for key in ("hops", "encoding_dim", "feature_scaling", "graph")}
+        facts |= {
+            "hops": store.hops,
+            "encoding_dim": store.tokens.encoding_dim,
+            "feature_scaling": store.tokens.feature_scaling,
+            "graph": store.manifest.graph,
+        }
         facts |= {"checksums": "match"} if verify else {}
         result(facts, table(facts))
         return
@@ -205,16 +279,16 @@ def prepare(
     """
     from nagphormer.data.datasets import load_graph
     from nagphormer.tokens.hop2token import hop_tokens
-    from nagphormer.tokens.slices import limit_gpu_memory
-    from nagphormer.tokens.store import MANIFEST
 
-    limit_gpu_memory(gpu_memory, config.device)
-    known = (out / MANIFEST).is_file()
+    if gpu_memory is not None:
+        from nagphormer.device import machine
+
+        machine(config.device, gpu_memory)
     loaded = load_graph(graph, allow_pickle=allow_pickle)
     if not loaded.num_features:
         say("note: the graph has no features; log(1 + degree) stands for them")
     store = hop_tokens(loaded, out=out, **asdict(config))
-    _report_store(store, reused=known)
+    _report_store(store)
     say_next("train", graph, "--tokens", out, "--out", "my-run")
 
 
@@ -247,17 +321,17 @@ def train(
     """
     global _after_interrupt
     from nagphormer.data.datasets import load_graph
+    from nagphormer.device import machine
     from nagphormer.inference.predict import write_predictions
-    from nagphormer.recipes import resolve
-    from nagphormer.tokens.slices import limit_gpu_memory
+    from nagphormer.settings import resolve
     from nagphormer.tokens.store import TokenStore
-    from nagphormer.training.ranks import rank_device, ranks_of_torchrun
+    from nagphormer.training.ranks import ranks_of_torchrun
     from nagphormer.training.run import check_vacant_run, train_model
     from nagphormer.training.task import with_splits
 
     given = asdict(settings)
     with ranks_of_torchrun(given["device"]) as ranks:
-        limit_gpu_memory(gpu_memory, rank_device(given["device"]) if gpu_memory else None)
+        machine(given["device"], gpu_memory)
         if not ranks.first:
             _be_silent()
         if ranks.first and not resume:
@@ -268,7 +342,7 @@ def train(
         loaded = load_graph(graph, seed=given["seed"] or 0, allow_pickle=allow_pickle)
         if ranks.first:
             ranks.wait()
-        config = resolve(recipe, loaded.name, given, store)
+        config = resolve(recipe, loaded.name, given, store.tokens if store else None)
         if config.seed != (given["seed"] or 0):  # the recipe's
             loaded = load_graph(graph, seed=config.seed, allow_pickle=allow_pickle)
         loaded = with_splits(loaded, config.seed)
@@ -410,10 +484,10 @@ def _cost(graph: Any, hops: int, encoding_dim: int) -> dict[str, Any]:
 def _open_run(run: Path, graph: str, use: UseConfig) -> Any:
     """The trained model, and the graph; if it is that of training, with the splits of training."""
     from nagphormer.data.datasets import load_graph
-    from nagphormer.tokens.slices import limit_gpu_memory
+    from nagphormer.device import machine
     from nagphormer.training.run import load_run
 
-    limit_gpu_memory(use.gpu_memory, use.device)
+    machine(use.device, use.gpu_memory)
     trained = load_run(run)
     loaded = load_graph(graph, seed=trained.config.seed, allow_pickle=use.allow_pickle)
     if loaded.fingerprint == trained.graph["fingerprint"]:
@@ -421,14 +495,19 @@ def _open_run(run: Path, graph: str, use: UseConfig) -> Any:
     return trained, loaded
 
 
-def _report_store(store: Any, reused: bool) -> None:
-    size = sum(block["bytes"] for block in store.manifest["blocks"])
-    residuals = store.manifest["encoding"].get("residuals")
+def _report_store(store: Any) -> None:
+    residuals = store.manifest.encoding.get("residuals")
     if residuals:
         say(f"  {len(residuals)} eigenvectors, largest residual {max(residuals):.1e}")
     result(
-        {"path": str(store.path), "shape": list(store.shape), "dtype": store.dtype, "bytes": size, "reused": reused},
-        describe_store(store, reused),
+        {
+            "path": str(store.path),
+            "shape": list(store.shape),
+            "dtype": store.dtype,
+            "bytes": store.num_bytes,
+            "reused": store.reused,
+        },
+        describe_store(store),
     )
 
 
@@ -460,19 +539,9 @@ def _limit_threads(threads: int) -> None:
 
 
 def _read_config(path: Path, tokens: tuple[str, ...]) -> Any:
-    import yaml
     from cyclopts.config import Yaml
 
-    from nagphormer.recipes import checked
-
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read the configuration {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"the configuration {path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(settings, dict):
-        raise UserError(f"the configuration {path} must hold lines such as 'hops: 3'")
+    settings = read_yaml(path, "the configuration")
     command = next((token for token in tokens if token in app), None)
     if command is not None:
         arguments = app[command].assemble_argument_collection()
@@ -482,5 +551,5 @@ def _read_config(path: Path, tokens: tuple[str, ...]) -> Any:
             if name not in known:
                 raise UserError(f"{path} has an unknown setting {key!r}.{nearest(str(key), known)}")
             if name in TrainConfig.__dataclass_fields__:
-                checked(path, name, value)  # Cyclopts would cut 2.5 hops to 2
+                check_settings(TrainConfig, {name: value}, path)  # Cyclopts would cut 2.5 hops to 2
     return Yaml(path, use_commands_as_keys=False)

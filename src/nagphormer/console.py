@@ -70,11 +70,10 @@ def describe_run(trained: Any) -> str:
     )
 
 
-def describe_store(store: Any, reused: bool) -> str:
+def describe_store(store: Any) -> str:
     """A token store and its size, in a line."""
     nodes, tokens, width = store.shape
-    size = sum(block["bytes"] for block in store.manifest["blocks"])
     return (
-        f"{'reused' if reused else 'wrote'} {store.path}: {nodes:,} nodes × {tokens} tokens × {width:,} columns, "
-        f"{store.dtype}, {format_size(size)}"
+        f"{'reused' if store.reused else 'wrote'} {store.path}: {nodes:,} nodes × {tokens} tokens × {width:,} columns, "
+        f"{store.dtype}, {format_size(store.num_bytes)}"
     )

@@ -10,8 +10,7 @@ import numpy as np
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError, nearest
 from nagphormer.inference import predict
-from nagphormer.recipes import resolve
-from nagphormer.settings import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig
+from nagphormer.settings import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig, resolve
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.run import Trained, check_vacant_run, load_run, train_model
 from nagphormer.training.sources import TokenSource
@@ -105,7 +104,7 @@ class NodeClassifier:
             tokens: its token store, for graphs whose tokens should stay on disk; made in memory by default.
         """
         given = {name: value for name, value in self.get_params().items() if name != "recipe"}
-        config = resolve(self.recipe, graph.name, given, tokens)  # type: ignore[attr-defined]
+        config = resolve(self.recipe, graph.name, given, tokens.tokens if tokens else None)  # type: ignore[attr-defined]
         graph = with_splits(graph, config.seed)
         trained, source = train_model(graph, config, tokens)
         self._adopt(trained)

@@ -1,18 +1,22 @@
-"""Settings of the commands: one dataclass each. Its fields are the flags, the keys of `--config FILE` and the help."""
+"""Every setting: one owner, one checker, and a birthday.
+
+A field that came after the first release says so with `since`: absent in a file it means what held before there was
+such a field, never today's default. Neither torch nor the command line is loaded here.
+"""
 
 import ast
 import inspect
-from dataclasses import dataclass, is_dataclass
+import re
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from math import isfinite
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
-
-from cyclopts import Parameter
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from nagphormer.errors import UserError, nearest
+from nagphormer.progress import note
 
 Dtype = Literal["float16", "bfloat16", "float32"]
 Scaling = Literal["none", "standardize", "row"]
@@ -21,46 +25,26 @@ ClassWeights = Literal["none", "balanced"]
 Precision = Literal["auto", "fp32", "bf16"]
 Choice = Literal["auto", "always", "never"]
 
+RECIPES = Path(__file__).parent / "recipes"
+FIRST = "0.1.0"
+"""The first release: its files hold all fields of its day, also those at their `before` value."""
+T = TypeVar("T")
 
-@Parameter(name="*")
+
+def since(version: str, before: Any, default: Any) -> Any:
+    """A field with a birthday.
+
+    Args:
+        version: the release that has it first.
+        before: the value that leaves everything as it was without the field.
+        default: the value where nothing is said today.
+    """
+    return field(default=default, metadata={"since": version, "before": before})
+
+
 @dataclass(frozen=True, kw_only=True)
-class ImportConfig:
-    """Where a graph's tables lie and what their columns mean."""
-
-    out: Path
-    """Graph folder to write."""
-    edges: Path | None = None
-    """Edge list, CSV or Parquet: a file, a folder or a pattern such as 'edges/*.parquet'."""
-    nodes: Path | None = None
-    """Node table, CSV or Parquet, with ids, features, labels and splits."""
-    source: str = "source"
-    """Column of the edge list with the one end."""
-    target: str = "target"
-    """Column of the edge list with the other end."""
-    weight: str | None = None
-    """Column of the edge list with weights; without it every edge counts alike."""
-    id: str = "id"
-    """Column of the node table with the ids that the edge list uses."""
-    label: str = "label"
-    """Column of the node table with the class; empty for unknown."""
-    split: str = "split"
-    """Column of the node table with train, val or test."""
-    features: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ()
-    """Columns with features, or one column of lists; by default all that are left, which must hold numbers."""
-    ogb: Path | None = None
-    """Folder of an OGB node data set, instead of tables."""
-    grand_plus: Path | None = None
-    """Folder with GRAND+'s files (aminer, reddit, amazon2m), instead of tables; they are pickles."""
-    allow_pickle: bool = False
-    """Read pickle files, which can run any code: only for files you trust."""
-    memory: str | None = None
-    """Memory limit for joining and sorting, such as 2GB; beyond it DuckDB works on disk."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class TokenConfig:
-    """How hop tokens are made."""
+class TokenSettings:
+    """What the tokens of a graph depend on beside the graph: the only such list."""
 
     hops: int = 3
     """K: every node gets K+1 tokens."""
@@ -70,27 +54,28 @@ class TokenConfig:
     """What tokens are stored as; sums are float32 in any case."""
     feature_scaling: Scaling = "none"
     """Standardize columns, make rows sum to one, or neither."""
-    memory: str | None = None
-    """Limit for the process's own memory, such as 4GB; memory-mapped files do not count."""
-    device: str | None = None
-    """cpu or cuda; by default a GPU where there is one."""
-    cluster: str | None = None
-    """Address of a Ray cluster that makes the blocks; without one, a local cluster is started."""
 
+    def __post_init__(self) -> None:
+        _check_values(self)
+        _check_least(self, 0, "hops", "encoding_dim")
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class UseConfig:
-    """How a trained model is used."""
+    def width(self, num_features: int) -> int:
+        """Columns of a token, F+s; a graph without features has one column instead."""
+        return max(num_features, 1) + self.encoding_dim
 
-    tokens: Path | None = None
-    """The graph's token store; by default that of training, or one made beside the run."""
-    device: str | None = None
-    """cpu or cuda; by default a GPU where there is one."""
-    gpu_memory: str | None = None
-    """GPU memory to take at most, such as 8GB; what does not fit is streamed."""
-    allow_pickle: bool = False
-    """Let a data set's download be read from pickles, which can run any code."""
+    def folder_name(self, fingerprint: str) -> str:
+        """What a folder with such tokens of a graph is called where we choose its name."""
+        scaling = "" if self.feature_scaling == "none" else f"-{self.feature_scaling}"
+        return f"tokens-{fingerprint[:8]}-hops{self.hops}-encoding{self.encoding_dim}{scaling}"
+
+    def refuse_other(self, wanted: "TokenSettings", where: str) -> None:
+        """Refuse these settings, those of tokens that lie `where`, unless they are the ones wanted."""
+        for each in fields(self):
+            has, needed = getattr(self, each.name), getattr(wanted, each.name)
+            if has != needed:
+                raise UserError(
+                    f"{where} tokens with {each.name}={has!r}, not {needed!r}: choose another folder or remove it first"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +138,7 @@ class TrainConfig(NetworkConfig):
     """Standardize columns, make rows sum to one, or neither; by default dense features are standardized, sparse not."""
     feature_dropout: float | None = None
     """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
-    linear: bool = True
+    linear: bool = since("0.1.0", before=False, default=True)
     """Train a linear classifier of the tokens along and average its scores with the network's; the paper has none."""
     lr: float = 0.0005
     """Learning rate at its peak."""
@@ -175,7 +160,7 @@ class TrainConfig(NetworkConfig):
     """Passes over the training nodes, at most."""
     patience: int = 50
     """Epochs to go on without a better accuracy or loss on the validation nodes."""
-    averaging: float = 0.85
+    averaging: float = since("0.1.0", before=0.0, default=0.85)
     """Share of earlier epochs in the weights that are validated and kept; 0 for each epoch's own, as in the paper."""
     precision: Precision = "auto"
     """fp32, bf16, or auto: bf16 where the processor multiplies it faster."""
@@ -203,23 +188,192 @@ class TrainConfig(NetworkConfig):
 
 
 def field_help(kind: type) -> dict[str, str]:
-    """The docstring under every field of a dataclass, inherited ones too."""
+    """The docstring under every field of a dataclass, inherited ones too; none where the source is not at hand."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not is_dataclass(base):
             continue
-        (tree,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body
+        try:
+            (tree,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base))).body
+        except OSError:  # compiled files alone
+            continue
         assert isinstance(tree, ast.ClassDef)
-        for field, text in pairwise(tree.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                assert isinstance(field.target, ast.Name)
-                texts[field.target.id] = str(text.value.value)
+        for line, text in pairwise(tree.body):
+            if isinstance(line, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                assert isinstance(line.target, ast.Name)
+                texts[line.target.id] = str(text.value.value)
     return texts
 
 
 for _kind in (ModelConfig, TrainConfig):
     _lines = (f"    {name}: {text}" for name, text in field_help(_kind).items())
     _kind.__doc__ = f"{_kind.__doc__}\n\nAttributes:\n" + "\n".join(_lines)
+
+
+def resolve(
+    recipe: str | None, graph_name: str | None, given: dict[str, Any], tokens: TokenSettings | None = None
+) -> TrainConfig:
+    """Settings in their order: defaults, then the recipe, then what was given.
+
+    Args:
+        recipe: name of a recipe that comes with the package, path of a YAML file, or None.
+        graph_name: picks the data set's own settings within a named recipe, where there are any.
+        given: settings that win over the recipe; None counts as not given.
+        tokens: settings of tokens that exist already: they hold, and what was given must agree.
+    """
+    settings: dict[str, Any] = {}
+    for path in _recipe_paths(None if recipe is None else str(recipe), graph_name):
+        settings |= read_recipe(path)
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in ("hops", "encoding_dim", "feature_scaling") if tokens is not None else ():
+        settings[name] = getattr(tokens, name)
+        if given.get(name, settings[name]) != settings[name]:
+            raise UserError(
+                f"{name}={given[name]!r} was asked for, but the tokens have {settings[name]!r}: "
+                f"leave {name} out, or make other tokens"
+            )
+    return TrainConfig(**settings | given)
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The settings that a recipe names, and the `before` of fields younger than the `version` it names.
+
+    `expected`, the accuracy to expect, is for people.
+    """
+    content = read_yaml(path)
+    version = str(content.pop("version", "")) or None
+    content.pop("expected", None)
+    younger = {
+        each.name: each.metadata["before"]
+        for each in fields(TrainConfig)
+        if version is not None and _order(each.metadata.get("since", FIRST)) > _order(version)
+    }
+    return younger | check_settings(TrainConfig, content, path)
+
+
+def read_settings(kind: type[T], content: dict[str, Any], where: object) -> T:
+    """Settings from a file that holds all of them, but those that were not there yet when it was written.
+
+    Args:
+        kind: the dataclass.
+        content: what the file holds.
+        where: the file, for messages.
+    """
+    found = check_settings(kind, content, where)
+    for each in fields(kind):  # type: ignore[arg-type]
+        if each.name in found:
+            continue
+        if "before" not in each.metadata:
+            raise UserError(f"{where} lacks the setting {each.name!r}: it was cut short or changed")
+        found[each.name] = each.metadata["before"]
+    return kind(**found)
+
+
+def settings_to_write(settings: Any) -> dict[str, Any]:
+    """What a file shall hold: all fields, but of those younger than the first release none at its `before` value.
+
+    So a run that makes no use of a new setting can be read by an older version.
+    """
+    return {
+        each.name: getattr(settings, each.name)
+        for each in fields(settings)
+        if _order(each.metadata.get("since", FIRST)) <= _order(FIRST)
+        or getattr(settings, each.name) != each.metadata["before"]
+    }
+
+
+def check_settings(kind: type, content: dict[str, Any], where: object) -> dict[str, Any]:
+    """Settings of a file with their numbers as numbers; refuses keys that are none, naming the nearest one."""
+    hints = get_type_hints(kind)
+    for name in content:
+        if name not in hints:
+            raise UserError(f"{where} has an unknown setting {name!r}.{nearest(str(name), list(hints))}")
+    return {name: _number_from_file(hints[name], name, value, where) for name, value in content.items()}
+
+
+def read_yaml(path: Path, what: str = "") -> dict[str, Any]:
+    """A YAML file of lines such as `hops: 3`; `what` goes before its path in messages."""
+    import yaml
+
+    name = f"{what} {path}".lstrip()
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{name} must hold lines such as 'hops: 3'")
+    return content
+
+
+def _recipe_paths(recipe: str | None, graph_name: str | None) -> list[Path]:
+    if recipe is None:
+        return []
+    if Path(recipe).name == recipe and (RECIPES / f"{recipe}.yaml").is_file():
+        common, _, dataset = recipe.partition("-")
+        own = RECIPES / f"{common}-{dataset or graph_name}.yaml"
+        if not own.is_file():
+            note(f"recipe {recipe} has no settings for a graph named {graph_name!r}: the common ones are used")
+        return [RECIPES / f"{common}.yaml", *([own] if own.is_file() else [])]
+    if not Path(recipe).is_file():
+        names = sorted({path.stem for path in RECIPES.glob("*.yaml") if "-" not in path.stem})
+        raise UserError(
+            f"there is no recipe or file {recipe!r}: recipes are {', '.join(names)}.{nearest(recipe, names)}"
+        )
+    return [Path(recipe)]
+
+
+def _order(version: str) -> tuple[int, ...]:
+    """A version's numbers, to compare it by."""
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """The types a setting may have."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _number_from_file(hint: Any, name: str, value: Any, where: object) -> Any:
+    """A setting of a file, a number where it should be one: YAML reads 1e-4 as text."""
+    kinds = _kinds(hint)
+    if value is None and type(None) in kinds:
+        return None
+    for kind, what in ((int, "a whole number"), (float, "a number")):
+        if kind not in kinds:
+            continue
+        try:
+            number = float("nan" if isinstance(value, bool) else value)
+            if kind is float or number == int(number):
+                return kind(number)
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise UserError(f"{where} has {name}: {value!r}, which should be {what}")
+    return value
+
+
+def _check_values(config: Any) -> None:
+    """Refuse values of another kind than their field's; NumPy's numbers become Python's, which YAML can hold."""
+    for name, hint in get_type_hints(type(config)).items():
+        value, kinds = getattr(config, name), _kinds(hint)
+        if value is None and type(None) in kinds:
+            continue
+        if get_origin(kinds[0]) is Literal:
+            known = list(get_args(kinds[0]))
+            if value not in known:
+                choices = f"{', '.join(known[:-1])} or {known[-1]}"
+                raise UserError(f"unknown {name} {value!r}: use {choices}.{nearest(str(value), known)}")
+        elif bool in kinds:
+            if not isinstance(value, bool):
+                raise UserError(f"{name} must be true or false, not {value!r}")
+        elif int in kinds:
+            if not isinstance(value, Integral) or isinstance(value, bool):
+                raise UserError(f"{name} must be a whole number, not {value!r}")
+            object.__setattr__(config, name, int(value))
+        elif float in kinds:
+            if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value):
+                raise UserError(f"{name} must be a finite number, not {value!r}")
+            object.__setattr__(config, name, float(value))
 
 
 def _check_least(config: object, least: int, *names: str) -> None:
@@ -232,27 +386,3 @@ def _check_shares(config: object, *names: str) -> None:
     for name in names:
         if not 0 <= getattr(config, name) < 1:
             raise UserError(f"{name} must be at least 0 and below 1, not {getattr(config, name)}")
-
-
-def _check_values(config: Any) -> None:
-    """Refuse values of another kind than their field's; NumPy's numbers become Python's, which YAML can hold."""
-    for name, hint in get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        if value is None and type(None) in kinds:
-            continue
-        if get_origin(kinds[0]) is Literal:
-            known = list(get_args(kinds[0]))
-            if value not in known:
-                raise UserError(f"unknown {name} {value!r}: use {', '.join(known)}.{nearest(str(value), known)}")
-        elif bool in kinds:
-            if not isinstance(value, bool):
-                raise UserError(f"{name} must be true or false, not {value!r}")
-        elif int in kinds:
-            if not isinstance(value, Integral) or isinstance(value, bool):
-                raise UserError(f"{name} must be a whole number, not {value!r}")
-            object.__setattr__(config, name, int(value))
-        elif float in kinds:
-            if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value):
-                raise UserError(f"{name} must be a finite number, not {value!r}")
-            object.__setattr__(config, name, float(value))

@@ -3,7 +3,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from experiments import cells
-from nagphormer.recipes import resolve
+from nagphormer.settings import resolve
 
 
 def test_circumstances_name_all_machines_and_the_span_of_dates():

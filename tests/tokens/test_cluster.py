@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from nagphormer import TokenStore, UserError, hop_tokens, load_graph, synthetic_graph
+from nagphormer.settings import TokenSettings
 from nagphormer.tokens import cluster, store
+from nagphormer.tokens.job import Exponents, Layout
 
 pytest.importorskip("ray", reason="needs the extra cluster")
 
@@ -38,7 +40,7 @@ def test_the_store_is_that_of_one_machine(graph, tmp_path, monkeypatch, settings
     monkeypatch.setattr(store, "BLOCK_BYTES", 3000 * 2 * 16)
     hop_tokens(graph, 2, out=tmp_path / "alone", device="cpu", **settings)
     made = hop_tokens(graph, 2, out=tmp_path / "together", cluster="local", **settings)
-    assert len(made.manifest["blocks"]) >= 3
+    assert len(made.manifest.blocks) >= 3
     assert files(tmp_path / "alone") == files(tmp_path / "together")
     np.testing.assert_array_equal(TokenStore.open(tmp_path / "alone")[[0, 7]], made[[0, 7]])
 
@@ -72,19 +74,15 @@ def test_a_second_attempt_writes_beside_the_first(graph, tmp_path):
     blocks = cluster.Blocks(
         graph=str(tmp_path / "graph"),
         folder=str(tmp_path / "new"),
-        hops=1,
-        dtype="float16",
-        columns=[(0, 40)],
+        layout=Layout.of(graph, TokenSettings(hops=1), "cpu", 10**9, may_spill=True),
         encoding=False,
-        feature_scaling="none",
         statistics={},
-        exponents=(np.array(expected.manifest["column_exponents"]), zeros),
-        usable=10**9,
+        exponents=Exponents(np.array(expected.manifest.column_exponents), zeros),
     )
-    entry = blocks.write(0)
-    assert entry["attempts"] == 2
+    block, attempts = blocks.write(0)
+    assert attempts == 2
     assert (tmp_path / "new" / "unfinished-000-old").read_bytes() == b"half"
-    assert (tmp_path / "new" / "block-000.bin").stat().st_size == entry["bytes"]
+    assert (tmp_path / "new" / "block-000.bin").stat().st_size == block.bytes
 
 
 MAKE = """

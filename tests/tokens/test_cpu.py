@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from reference import isolated, path_graph, random_graph, star_graph
 
 from nagphormer.tokens import cpu
-from nagphormer.tokens.engine import LANES, NeighborSum
+from nagphormer.tokens.cpu import NeighborSum
+from nagphormer.tokens.engine import LANES
 
 
 def random_slice(num_nodes, dtype, width=5 * LANES, seed=0):

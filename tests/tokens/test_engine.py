@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import path_graph, random_graph
 
-from nagphormer import UserError, from_scipy
-from nagphormer.tokens.engine import LANES, Csr, NeighborSum, resolve_device
+from nagphormer import from_scipy
+from nagphormer.tokens.cpu import NeighborSum
+from nagphormer.tokens.engine import LANES, Csr, round_up
 
 
 def neighbor_sum(graph, factor, loop, y):
@@ -110,39 +111,6 @@ def test_torch_tensors_on_the_cpu_are_summed_in_place():
     assert out[:, 0].tolist() == [1, 2, 2, 1]
 
 
-def test_the_cpu_is_the_device_without_a_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert resolve_device(None) == "cpu"
-    assert resolve_device("cpu") == "cpu"
-    with pytest.raises(UserError, match="'cuda' was asked for, but torch sees no GPU"):
-        resolve_device("cuda")
-
-
-def test_a_gpu_is_the_device_where_there_is_one(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert resolve_device(None) == "cuda"
-    assert resolve_device("cuda") == "cuda"
-    assert resolve_device("cpu") == "cpu"
-
-
-@pytest.mark.parametrize("device", ["tpu", "gpu", "", "CUDA"])
-def test_unknown_devices_are_refused(device):
-    with pytest.raises(UserError, match="unknown device"):
-        resolve_device(device)
-
-
-def test_a_gpu_named_by_its_number_becomes_the_current_one(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    current = []
-    monkeypatch.setattr(torch.cuda, "set_device", current.append)
-    assert [resolve_device(device) for device in ("cuda:1", "cuda", "cuda:0")] == ["cuda:1", "cuda", "cuda:0"]
-    assert current == ["cuda:1", "cuda:0"]
-    for device in ("cuda:2", "cuda:x", "cuda:"):
-        with pytest.raises(UserError, match="torch sees 2, so use cuda:0 to cuda:1"):
-            resolve_device(device)
-
-
 def test_torch_keeps_its_number_of_threads():
     code = """
 import torch, numpy as np, scipy.sparse as sp
@@ -153,3 +121,11 @@ print(torch.get_num_threads())
     environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout == "1\n"
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 10**6), st.integers(1, 1000))
+def test_round_up_gives_the_next_multiple(number, multiple):
+    rounded = round_up(number, multiple)
+    assert rounded % multiple == 0
+    assert number <= rounded < number + multiple

@@ -2,9 +2,9 @@ import pytest
 from reference import isolated, random_graph
 
 from nagphormer import UserError, hop_tokens
+from nagphormer.device import RESERVE
 from nagphormer.tokens import estimate
 from nagphormer.tokens.estimate import estimate_cost
-from nagphormer.tokens.slices import RESERVE
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

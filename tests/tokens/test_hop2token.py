@@ -11,8 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import path_graph, random_adjacency, random_graph, star_graph
 
-from nagphormer import UserError, from_scipy, hop_tokens, laplacian_encoding, load_graph, progress, synthetic_graph
-from nagphormer.tokens import cpu, hop2token, inputs, slices, store
+from nagphormer import (
+    UserError,
+    device,
+    from_scipy,
+    hop_tokens,
+    laplacian_encoding,
+    load_graph,
+    progress,
+    synthetic_graph,
+)
+from nagphormer.tokens import cpu, hop2token, inputs, job, slices, store
 from nagphormer.tokens.slices import SlicePlan, column_bytes
 
 WIDE = random_graph(120, 150, seed=4)
@@ -101,7 +110,7 @@ def test_columns_never_mix(seed, hops, dtype):
 @pytest.mark.parametrize("hops", [0, 1, 2, 3])
 def test_few_hops_are_the_first_of_many(hops):
     graph = random_graph(50, 20)
-    for dtype in store.DTYPES:
+    for dtype in store.STORED:
         few, many = hop_tokens(graph, hops, dtype=dtype), hop_tokens(graph, 5, dtype=dtype)
         assert few.shape == (50, hops + 1, 20)
         np.testing.assert_array_equal(few[:], many[:][:, : hops + 1])
@@ -109,7 +118,7 @@ def test_few_hops_are_the_first_of_many(hops):
 
 def test_isolated_nodes_keep_their_own_features_at_every_hop():
     graph = from_scipy(sp.block_diag([path_graph(3).adjacency(), sp.csr_array((2, 2))]), np.eye(5) * 3)
-    for dtype in store.DTYPES:
+    for dtype in store.STORED:
         tokens = hop_tokens(graph, 4, dtype=dtype)[:]
         for node in (3, 4):
             assert (tokens[node] == np.eye(5)[node] * 3).all()
@@ -158,7 +167,7 @@ def test_standardized_features_equal_numpy():
     expected = reference.hop_tokens(WIDE, 3, (x - x.mean(axis=0)) / x.std(axis=0))
     tokens = hop_tokens(WIDE, 3, dtype="float32", feature_scaling="standardize")
     np.testing.assert_allclose(tokens, expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(tokens.manifest["feature_statistics"]["mean"], x.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(tokens.manifest.statistics["mean"], x.mean(axis=0), atol=1e-12)
 
 
 def test_row_scaled_features_equal_numpy():
@@ -222,15 +231,15 @@ CUTS = {
     "narrow slices": [(hop2token, "usable_memory", slices_of(64))],
     "narrowest slices": [(slices, "NARROWEST", 16), (hop2token, "usable_memory", slices_of(16))],
     "scratch file": [(hop2token, "usable_memory", lambda _: 0)],
-    "no tiles": [(hop2token, "cache_bytes", lambda: 0)],
-    "narrow tiles": [(hop2token, "cache_bytes", lambda: 4 * 32 * WIDE.num_nodes)],
+    "no tiles": [(job, "cache_bytes", lambda: 0)],
+    "narrow tiles": [(job, "cache_bytes", lambda: 4 * 32 * WIDE.num_nodes)],
     "tiles in a scratch file": [
-        (hop2token, "cache_bytes", lambda: 4 * 48 * WIDE.num_nodes),
+        (job, "cache_bytes", lambda: 4 * 48 * WIDE.num_nodes),
         (hop2token, "usable_memory", lambda _: -1),
     ],
-    "uneven plan": [(hop2token, "plan_slices", lambda *_: SlicePlan(96, 32, False))],
-    "small pieces": [(hop2token, "PIECE_BYTES", 1), (inputs, "PIECE_VALUES", 1)],
-    "small pieces of narrow slices": [(hop2token, "PIECE_BYTES", 1), (hop2token, "usable_memory", slices_of(64))],
+    "uneven plan": [(job, "plan_slices", lambda *_: SlicePlan(96, 32, False))],
+    "small pieces": [(job, "PIECE_BYTES", 1), (inputs, "PIECE_VALUES", 1)],
+    "small pieces of narrow slices": [(job, "PIECE_BYTES", 1), (hop2token, "usable_memory", slices_of(64))],
 }
 
 
@@ -292,7 +301,7 @@ def test_one_thread_writes_the_same_bytes_as_two(tmp_path):
 
 def test_a_budget_changes_no_byte(tmp_path):
     hop_tokens(WIDE, 3, out=tmp_path / "free")
-    hop_tokens(WIDE, 3, out=tmp_path / "bounded", memory=slices.anonymous_memory() + slices.RESERVE + 100_000)
+    hop_tokens(WIDE, 3, out=tmp_path / "bounded", memory=device.anonymous_memory() + device.RESERVE + 100_000)
     assert content(tmp_path / "free") == content(tmp_path / "bounded")
 
 
@@ -306,9 +315,9 @@ def no_work(monkeypatch):
     def begin(*_, **__):
         pytest.fail("work was begun")
 
-    for name in ("Columns", "loop_degrees"):
+    for name in ("Columns", "find_exponents", "Job"):
         monkeypatch.setattr(hop2token, name, begin)
-    monkeypatch.setattr("nagphormer.tokens.laplacian.laplacian_encoding", begin)
+    monkeypatch.setattr("nagphormer.tokens.laplacian.solve", begin)
 
 
 @pytest.mark.parametrize(
@@ -338,16 +347,16 @@ def test_hops_and_dimensions_may_be_numpy_integers(tmp_path):
 
 
 def test_fractions_of_a_hop_are_refused(no_work):
-    with pytest.raises(TypeError):
+    with pytest.raises(UserError, match=r"hops must be a whole number, not 2\.5"):
         hop_tokens(WIDE, 2.5)
 
 
 def test_a_graph_that_a_gpu_has_no_room_for_goes_through_the_cpu(monkeypatch, capsys):
     monkeypatch.setattr(progress, "_plain_lines", True)
     graph = random_graph(300, 40, seed=2)
-    for room, device in ((2**30, "cuda"), (10_000, "cpu")):
+    for room, name in ((2**30, "cuda"), (10_000, "cpu")):
         monkeypatch.setattr(hop2token, "gpu_memory", lambda _, room=room: room)
-        assert hop2token.device_for_hops(graph, 3, "cuda") == device
+        assert hop2token.device_for_hops(graph, 3, "cuda") == name
     assert "hops are made on the CPU" in capsys.readouterr().err
 
 
@@ -466,7 +475,7 @@ def test_labels_and_splits_do_not_make_another_store(tmp_path):
 
 def test_tokens_that_another_process_wrote_meanwhile_are_taken(tmp_path, monkeypatch):
     graph = synthetic_graph(50, 100, 4, 2)
-    compute = hop2token._compute
+    compute = hop2token._make
 
     def outrun(*arguments):
         compute(*arguments)
@@ -475,7 +484,7 @@ def test_tokens_that_another_process_wrote_meanwhile_are_taken(tmp_path, monkeyp
     def check_nothing(target):
         pass
 
-    monkeypatch.setattr(hop2token, "_compute", outrun)
+    monkeypatch.setattr(hop2token, "_make", outrun)
     monkeypatch.setattr("nagphormer.files.check_vacant", check_nothing)
     assert np.array_equal(np.asarray(hop_tokens(graph, 2, out=tmp_path / "a")), np.asarray(hop_tokens(graph, 2)))
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import path_graph, random_graph, star_graph
 
-from nagphormer import UserError, from_scipy
+from nagphormer import from_scipy
 from nagphormer.tokens import inputs as inputs_module
-from nagphormer.tokens.inputs import Columns, check_scaling, column_exponents, column_maxima
+from nagphormer.tokens.cpu import column_maxima
+from nagphormer.tokens.inputs import Columns, column_exponents
 
 PATH = path_graph(4).adjacency()
 RNG = np.random.default_rng(0)
@@ -128,12 +129,6 @@ def test_affine_parts_leave_the_encoding_out_and_the_graph_alone():
         assert (parts.shape, len(mean)) == ((3, 2), 2)
         assert parts.data.tolist() == values
     assert graph.features.data.tolist() == [1, -4]
-
-
-@pytest.mark.parametrize(("wrong", "hint"), [("standardise", "standardize"), ("rows", "row"), ("minmax", "use none")])
-def test_unknown_scalings_are_refused(wrong, hint):
-    with pytest.raises(UserError, match=hint):
-        check_scaling(wrong)
 
 
 @settings(deadline=None, max_examples=50)

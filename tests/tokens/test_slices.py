@@ -1,7 +1,6 @@
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +9,7 @@ from reference import path_graph, random_graph
 from nagphormer import UserError, synthetic_graph
 from nagphormer.tokens import slices
 from nagphormer.tokens.engine import LANES
-from nagphormer.tokens.slices import NARROWEST, RESERVE, SlicePlan, column_bytes, plan_slices, round_up
+from nagphormer.tokens.slices import NARROWEST, SlicePlan, column_bytes, plan_slices
 
 MANY = 10**12
 
@@ -84,57 +83,16 @@ def test_the_first_two_hops_need_as_much_as_two():
     assert column_bytes(10, 3, 4) == 120
 
 
-def test_a_budget_leaves_what_the_process_does_not_hold_yet(monkeypatch):
-    monkeypatch.setattr(slices, "anonymous_memory", lambda: 10**9)
-    assert slices.usable_memory("4GB") == 3 * 10**9 - RESERVE
-    assert slices.usable_memory(2 * 10**9) == 10**9 - RESERVE
-    monkeypatch.setattr(slices, "available_memory", lambda: 4 * 10**9)
-    assert slices.usable_memory(None) == 3 * 10**9 - RESERVE
-
-
-@pytest.mark.parametrize("wrong", ["4XB", "lots", "0GB", "-1GB", ""])
-def test_a_budget_that_is_no_size_is_refused(wrong):
-    with pytest.raises(UserError, match="size"):
-        slices.usable_memory(wrong)
-
-
-def test_the_machine_says_something_sensible():
-    assert slices.available_memory() > 10**6
-    assert slices.anonymous_memory() > 10**6
-    assert 2**15 <= slices.cache_bytes() < 2**36
-
-
-def test_anonymous_memory_counts_what_is_allocated():
-    before = slices.anonymous_memory()
-    held = np.ones(8_000_000)
-    assert slices.anonymous_memory() - before > 0.9 * held.nbytes
-
-
-def test_systems_without_proc_and_sys_get_defaults(monkeypatch, tmp_path):
-    monkeypatch.setattr(slices, "Path", lambda _: tmp_path / "missing")
-    assert slices.available_memory() > 10**6
-    assert slices.anonymous_memory() == 200 * 10**6
-    assert slices.cache_bytes() == 16 * 2**20
-
-
 def test_adjacency_bytes_by_hand():
     assert slices.adjacency_bytes(path_graph(4)) == 5 * 8 + 6 * 4
     weighted = random_graph(weighted=True)
     assert slices.adjacency_bytes(weighted) == 61 * 8 + 8 * len(weighted.indices)
 
 
-@settings(deadline=None, max_examples=50)
-@given(st.integers(0, 10**6), st.integers(1, 1000))
-def test_round_up_gives_the_next_multiple(number, multiple):
-    rounded = round_up(number, multiple)
-    assert rounded % multiple == 0
-    assert number <= rounded < number + multiple
-
-
 BUDGET_SCRIPT = """
 import sys, threading, time
 from nagphormer import hop_tokens, load_graph
-from nagphormer.tokens.slices import anonymous_memory
+from nagphormer.device import anonymous_memory
 peak = 0
 def watch():
     global peak

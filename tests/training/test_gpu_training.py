@@ -7,9 +7,8 @@ import pytest
 import torch
 from small import class_graph, initial_network, make_trainer, quick, same_weights, weights_of
 
-from nagphormer import NodeClassifier, from_scipy, hop_tokens
+from nagphormer import NodeClassifier, device, from_scipy, hop_tokens
 from nagphormer.model import kernels
-from nagphormer.tokens import slices
 from nagphormer.training import loop, sources
 from nagphormer.training.loop import Trainer
 from nagphormer.training.source import token_source
@@ -110,11 +109,11 @@ def test_gradients_are_those_of_the_cpu(way, either):
     config = quick(**WIDE, project_first=way, epochs=1)
     nodes = torch.from_numpy(GRAPH.splits["train"].copy())
     found = {}
-    for device in ("cpu", "cuda"):
-        trainer = trainer_on(device, config)
+    for place in ("cpu", "cuda"):
+        trainer = trainer_on(place, config)
         with kernels.worthwhile(1, loop.kernel_shape(config, trainer.source)):
-            trainer._backward(nodes.to(device), next(trainer.source.fetch([nodes])), len(nodes))
-        found[device] = {name: weight.grad.cpu() for name, weight in trainer.model.named_parameters()}
+            trainer._backward(nodes.to(place), next(trainer.source.fetch([nodes])), len(nodes))
+        found[place] = {name: weight.grad.cpu() for name, weight in trainer.model.named_parameters()}
     for name, expected in found["cpu"].items():
         torch.testing.assert_close(found["cuda"][name], expected, rtol=1e-3, atol=1e-5, msg=name)
 
@@ -237,11 +236,11 @@ def test_a_run_goes_on_where_it_stopped(either, tmp_path):
 
 
 def test_a_limit_on_the_gpus_memory_is_kept_to(monkeypatch, capsys):
-    monkeypatch.setattr(slices, "_gpu_limit", None)
-    before = slices.gpu_memory("cuda")
-    slices.limit_gpu_memory("1GB")
+    monkeypatch.setattr(device, "_gpu_limit", None)
+    before = device.gpu_memory("cuda")
+    device.machine("cuda", "1GB")
     try:
-        assert slices.gpu_memory("cuda") <= 0.85 * 10**9 < before
+        assert device.gpu_memory("cuda") <= 0.85 * 10**9 < before
         with pytest.raises(torch.cuda.OutOfMemoryError):
             torch.empty(2 * 10**9, dtype=torch.uint8, device="cuda")
     finally:

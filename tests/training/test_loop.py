@@ -3,12 +3,12 @@ import pytest
 import torch
 from small import class_graph, initial_network, make_trainer, quick, same_weights, sparse_graph, weights_of
 
-from nagphormer import UserError, from_scipy
+from nagphormer import from_scipy
 from nagphormer.metrics import micro_f1
 from nagphormer.training import sources
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History
-from nagphormer.training.loop import evaluate, memory_explained, resolve_precision
+from nagphormer.training.loop import evaluate
 from nagphormer.training.optimizer import AdamW
 from nagphormer.training.stopping import EarlyStopping
 
@@ -359,53 +359,6 @@ def test_a_run_that_ran_out_of_patience_stays_ended_when_resumed(tmp_path, monke
     assert first.epochs == 4
     assert same_weights(weights, first_weights)
     assert updates == 3 * 4  # as counted before; none was added
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"),
-        MemoryError("Unable to allocate 20 GiB"),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 20 bytes"),
-    ],
-    ids=["gpu", "numpy", "torch"],
-)
-def test_running_out_of_memory_says_what_to_lower(error):
-    explained = memory_explained("training with batch_size=512", "lower batch_size")
-    with pytest.raises(UserError, match="memory while training with batch_size=512: lower") as raised, explained:
-        raise error
-    assert ("GPU" in str(raised.value)) == isinstance(error, torch.cuda.OutOfMemoryError)
-    assert raised.value.__cause__ is error
-
-
-@pytest.mark.parametrize(
-    "error", [RuntimeError("shapes differ"), ValueError("no"), KeyboardInterrupt(), UserError("a")]
-)
-def test_other_errors_are_left_as_they_are(error):
-    with pytest.raises(type(error)) as raised, memory_explained("training", "lower batch_size"):
-        raise error
-    assert raised.value is error
-
-
-def test_a_precision_that_was_asked_for_is_kept():
-    for precision in ("fp32", "bf16"):
-        assert resolve_precision(precision, "cpu") == precision
-        assert resolve_precision(precision, "cuda") == precision
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "precision"),
-    [({}, "fp32"), ({"avx512_bf16": True}, "bf16"), ({"amx_bf16": True}, "bf16"), ({"avx512_bf16": False}, "fp32")],
-)
-def test_a_cpu_multiplies_bf16_where_it_can(capabilities, precision, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    assert resolve_precision("auto", "cpu") == precision
-
-
-@pytest.mark.parametrize(("capability", "precision"), [((7, 5), "fp32"), ((8, 0), "bf16"), ((9, 0), "bf16")])
-def test_a_gpu_multiplies_bf16_since_ampere(capability, precision, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert resolve_precision("auto", "cuda:0") == precision
 
 
 def test_bf16_is_near_fp32():

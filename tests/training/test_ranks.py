@@ -144,21 +144,3 @@ def test_a_folder_that_holds_a_run_is_refused_once(place, whole):
     assert code != 0
     assert "holds a run already" in first
     assert "holds a run already" not in second
-
-
-def test_one_gpu_for_all_ranks_is_refused(monkeypatch):
-    from nagphormer import UserError
-    from nagphormer.training import ranks
-
-    monkeypatch.setattr(ranks, "resolve_device", lambda device: device)
-    assert ranks.rank_device("cuda:1") == "cuda:1"
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
-    with pytest.raises(UserError, match="one GPU for all ranks"):
-        ranks.rank_device("cuda:1")
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(UserError, match="at most 2 ranks"):
-        ranks.rank_device("cuda")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert ranks.rank_device("cuda") == "cuda:3"
-    assert ranks.rank_device("cpu") == "cpu"

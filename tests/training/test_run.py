@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from small import SETTINGS, class_graph, quick, same_weights, sparse_graph, weights_of
 
 from nagphormer import UserError, from_scipy, hop_tokens
+from nagphormer.device import Machine
 from nagphormer.training.run import check_vacant_run, is_finished, load_run, train_model
 from nagphormer.training.source import tokens_folder
 
@@ -345,7 +346,8 @@ def test_more_columns_are_hidden_the_more_there_are_for_each_training_node():
 def test_a_run_that_was_begun_keeps_its_precision_on_another_machine(tmp_path, monkeypatch):
     first = trained(folder=tmp_path / "run", precision="auto")
     other = "bf16" if first.config.precision == "fp32" else "fp32"
-    monkeypatch.setattr("nagphormer.training.run.resolve_precision", lambda *_: other)
+    here = Machine("cpu", 10**10, 0, fast_bf16=other == "bf16")
+    monkeypatch.setattr("nagphormer.training.run.machine", lambda _: here)
     assert trained(folder=tmp_path / "run", precision="auto").config == first.config
 
 

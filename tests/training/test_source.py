@@ -86,9 +86,9 @@ def test_tokens_are_made_in_memory_by_default():
 def test_tokens_are_kept_in_a_folder_and_used_again(tmp_path, monkeypatch):
     config = quick(encoding_dim=2, feature_scaling="row")
     token_source(sparse_graph(), config, "cpu", out=tmp_path / "tokens")
-    manifest = TokenStore.open(tmp_path / "tokens").manifest
-    assert (manifest["hops"], manifest["encoding_dim"], manifest["feature_scaling"]) == (2, 2, "row")
-    monkeypatch.setattr("nagphormer.tokens.hop2token.Job", None)  # no work may start
+    tokens = TokenStore.open(tmp_path / "tokens").tokens
+    assert (tokens.hops, tokens.encoding_dim, tokens.feature_scaling) == (2, 2, "row")
+    monkeypatch.setattr("nagphormer.tokens.hop2token._make", None)  # no work may start
     token_source(sparse_graph(), config, "cpu", out=tmp_path / "tokens")
 
 

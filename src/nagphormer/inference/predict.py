@@ -16,14 +16,14 @@ import scipy.sparse as sp
 import torch
 
 from nagphormer.data.graph import SPLITS, Graph
+from nagphormer.device import autocast, memory_explained, resolve_device
 from nagphormer.errors import UserError
 from nagphormer.files import new_file
 from nagphormer.metrics import METRICS, check_metric, decide
 from nagphormer.model import kernels
 from nagphormer.progress import stage
-from nagphormer.tokens.engine import resolve_device
 from nagphormer.tokens.store import MANIFEST, TokenStore
-from nagphormer.training.loop import autocast, kernel_shape, memory_explained
+from nagphormer.training.loop import kernel_shape
 from nagphormer.training.run import Trained
 from nagphormer.training.source import token_source, tokens_folder
 from nagphormer.training.sources import TokenSource, rows_at_once

@@ -12,22 +12,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
 import numpy as np
 
 from nagphormer.data.folder import open_graph
+from nagphormer.data.graph import Graph
+from nagphormer.device import RESERVE
 from nagphormer.errors import MissingExtra, UserError
 from nagphormer.files import format_size, parse_size
 from nagphormer.progress import note, stage
-from nagphormer.tokens.hop2token import Exponents, Job
+from nagphormer.tokens.engine import LANES
 from nagphormer.tokens.inputs import Columns
-from nagphormer.tokens.slices import RESERVE, column_bytes, node_bytes
+from nagphormer.tokens.job import Exponents, Job, Layout, sum_dtype
+from nagphormer.tokens.slices import column_bytes, node_bytes
+from nagphormer.tokens.store import Block
 
 LOCAL = "local"
 INTERPRETER = 300 * 10**6
 """Bytes that a worker holds before it works."""
+
+
+class Made(NamedTuple):
+    """A block, and how many workers began it."""
+
+    block: Block
+    attempts: int
 
 
 @dataclass(frozen=True)
@@ -36,17 +47,12 @@ class Blocks:
 
     graph: str
     folder: str
-    hops: int
-    dtype: str
-    columns: list[tuple[int, int]]
+    layout: Layout
     encoding: bool
-    feature_scaling: str
     statistics: dict[str, list[float]]
     exponents: Exponents
-    usable: int
-    """Bytes a worker may allocate."""
 
-    def write(self, number: int) -> dict[str, Any]:
+    def write(self, number: int) -> Made:
         """Make one block under a name of this attempt, then give it its own; runs in a worker."""
         folder = Path(self.folder)
         attempts = folder / f"attempts-{number:03d}"
@@ -55,60 +61,63 @@ class Blocks:
         attempt = attempts.stat().st_size
         graph = open_graph(self.graph)
         encoding = np.load(folder / ENCODING, mmap_mode="r", allow_pickle=False) if self.encoding else None
-        columns = Columns(graph, encoding, self.feature_scaling, self.statistics)
-        job = Job(graph, self.hops, self.dtype, "cpu", self.columns, self.usable, True)
-        job.begin(self.exponents)
+        columns = Columns(graph, encoding, self.layout.tokens.feature_scaling, self.statistics)
+        job = Job(graph, self.layout, columns, self.exponents)
         own = f"{number:03d}-{uuid4().hex}"  # no name of another attempt, which may still be at work
         unfinished, scratch = (folder / f"{kind}-{own}" for kind in ("unfinished", "scratch"))
-        entry = job.write_block(number, columns, unfinished, scratch)
-        unfinished.rename(folder / entry["file"])
-        return entry | {"attempts": attempt}
+        block = job.write_block(number, unfinished, scratch)
+        unfinished.rename(folder / block.file)
+        return Made(block, attempt)
 
 
 ENCODING = "encoding.npy"
 
 
 def write_blocks(
-    job: Job, columns: Columns, exponents: Exponents, folder: Path, address: str, memory: str | int | None
-) -> list[dict[str, Any]]:
+    graph: Graph,
+    layout: Layout,
+    columns: Columns,
+    exponents: Exponents,
+    folder: Path,
+    address: str,
+    memory: str | int | None,
+) -> tuple[Block, ...]:
     """Have the workers of a cluster write every block; gives their entries in the manifest.
 
     Args:
-        job: what is to be computed.
-        columns: its input.
+        graph: opened from a folder.
+        layout: how the store is cut; workers cut its blocks into slices of their own.
+        columns: the input.
         exponents: its powers of two.
         folder: where the blocks go; seen by all workers.
         address: of the cluster, or `local` to start one here.
         memory: limit for each worker; by default what a block needs, as far as a worker has it.
     """
-    graph = job.graph
     assert graph.folder is not None
     if columns.encoding is not None:
         np.save(folder / ENCODING, columns.encoding)
     with connected(address) as ray:
-        share = _share(workers(ray), job, memory)
+        share = _share(workers(ray), layout, memory)
+        usable = share.memory - RESERVE - INTERPRETER - node_bytes(graph.num_nodes, 0)
+        layout = Layout.of(graph, layout.tokens, "cpu", usable, may_spill=True)
+        _check_scratch(layout, folder)
         blocks = Blocks(
             graph=str(graph.folder.absolute()),
             folder=str(folder),
-            hops=job.hops,
-            dtype=job.dtype,
-            columns=job.blocks,
+            layout=layout,
             encoding=columns.encoding is not None,
-            feature_scaling=columns.feature_scaling,
             statistics=columns.statistics(),
             exponents=exponents,
-            usable=share.memory - RESERVE - INTERPRETER - node_bytes(graph.num_nodes, 0),
         )
-        _check_scratch(blocks, job, folder)
-        note(f"{len(job.blocks)} blocks, each on {share.cpus} cores with {format_size(share.memory)}")
-        entries = gather(ray, blocks, len(job.blocks), share.cpus, share.memory, "blocks on the cluster")
-    retried = sum(entry.pop("attempts") > 1 for entry in entries)
+        note(f"{len(layout.blocks)} blocks, each on {share.cpus} cores with {format_size(share.memory)}")
+        made = gather(ray, blocks, len(layout.blocks), share.cpus, share.memory, "blocks on the cluster")
+    retried = sum(attempts > 1 for _, attempts in made)
     if retried:
-        note(f"{retried} of {len(entries)} blocks were made again after their worker had died")
+        note(f"{retried} of {len(made)} blocks were made again after their worker had died")
     for left in (*folder.glob("attempts-*"), *folder.glob("unfinished-*"), *folder.glob("scratch-*")):
         left.unlink(missing_ok=True)
     (folder / ENCODING).unlink(missing_ok=True)
-    return entries
+    return tuple(block for block, _ in made)
 
 
 @dataclass(frozen=True)
@@ -127,27 +136,27 @@ def workers(ray: Any) -> list[Share]:
     return [Share(int(node["CPU"]), int(node["memory"])) for node in found]
 
 
-def _share(available: list[Share], job: Job, memory: str | int | None) -> Share:
+def _share(available: list[Share], layout: Layout, memory: str | int | None) -> Share:
     """Memory for a whole block where workers have it, and the cores that are left for each block in flight."""
-    widest = max(last - first for first, last in job.blocks)
-    num_nodes = job.graph.num_nodes
+    widest = max(last - first for first, last in layout.blocks)
+    num_nodes, num_blocks = layout.num_nodes, len(layout.blocks)
     held = INTERPRETER + RESERVE + node_bytes(num_nodes, 0)
     able = [worker for worker in available if worker.memory > held]
     largest = max(worker.memory for worker in available)
     if not able or (memory is not None and parse_size(memory) <= held):
         least = largest if memory is None else min(largest, parse_size(memory))
         raise UserError(f"a worker needs more than {format_size(held)} for this graph, but has {format_size(least)}")
-    wanted = held + column_bytes(num_nodes, job.hops, job.sum_dtype.itemsize) * (widest + 16)
+    itemsize = sum_dtype(layout.tokens.dtype).itemsize
+    wanted = held + column_bytes(num_nodes, layout.tokens.hops, itemsize) * (widest + LANES)
     given = min(wanted if memory is None else parse_size(memory), min(worker.memory for worker in able))
     cores = min(worker.cpus for worker in able)
-    at_once = min(-(-len(job.blocks) // len(able)), min(worker.memory for worker in able) // given, cores)
+    at_once = min(-(-num_blocks // len(able)), min(worker.memory for worker in able) // given, cores)
     return Share(max(1, cores // max(1, at_once)), given)
 
 
-def _check_scratch(blocks: Blocks, job: Job, folder: Path) -> None:
+def _check_scratch(layout: Layout, folder: Path) -> None:
     """Refuse work whose hops go to more scratch files than the disk has room for."""
-    needed = Job(job.graph, job.hops, job.dtype, "cpu", job.blocks, blocks.usable, True).scratch_bytes()
-    needed *= len(job.blocks)
+    needed = layout.scratch_bytes * len(layout.blocks)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(

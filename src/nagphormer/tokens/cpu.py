@@ -10,7 +10,6 @@ width, bit for bit. float16 travels as uint16, since numba knows no half precisi
 import math
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nagphormer.tokens.engine import LANES, NeighborSum
+from nagphormer.data.graph import Graph
+from nagphormer.tokens import engine
+from nagphormer.tokens.engine import LANES, Csr
+from nagphormer.tokens.inputs import Columns
 
 TILE = 8 if llvm.get_host_cpu_features().get("avx512f") else 4
 """Vectors summed in one pass over a row's neighbors: as many as the registers hold."""
@@ -325,37 +327,36 @@ def combine(after, now, before, stretch, shift):
             after[row, column] = value - before[row, column]
 
 
-class HopSlice:
-    """One slice of columns on its way through all hops, held in memory or in a scratch file.
+class NeighborSum:
+    """The map y ↦ factor · (A y + loop · y) on the processor; takes NumPy arrays or CPU tensors."""
 
-    The hops lie as (T, K, N, W), T tiles of W columns; the input shares hop 2's place, which is written only
-    after hop 1 has been computed from it.
-    """
+    def __init__(self, graph: Graph | Csr, factor: np.ndarray, loop: bool, device: str = "cpu"):
+        self._factor = np.ascontiguousarray(factor, np.float32)
+        self._loop = loop
+        self._csr = (graph.indptr, graph.indices, graph.weights)
+        self._bounds = cut_rows(graph.indptr, 64 * num_threads())
+
+    def __call__(self, y: Any, out: Any) -> None:
+        """Write the sums of `y`, float16 or float32 with W columns, to `out`, (N, W) of the same type."""
+        sum_neighbors(np.asarray(y), np.asarray(out), *self._csr, self._factor, self._loop, self._bounds)
+
+    def recur(self, y: Any, before: Any, out: Any, stretch: float, shift: float) -> None:
+        """Write stretch · (sums of y) + shift · y − before to `out`: a step of a polynomial's recurrence."""
+        self(y, out)
+        combine(np.asarray(out), np.asarray(y), np.asarray(before), np.float32(stretch), np.float32(shift))
+
+
+class HopSlice(engine.HopSlice):
+    """One slice of columns on its way through all hops, held in memory or in a scratch file."""
 
     def __init__(self, sums: NeighborSum, shape: tuple[int, int, int, int], dtype: np.dtype, scratch: Path | None):
         num_tiles, hops, num_nodes, width = shape
         rooms = (num_tiles, max(hops, 2) if hops else 0, num_nodes, width)
-        self._sums = sums
-        if scratch is None or not hops:
-            self._rooms = aligned_empty(rooms, dtype)
-        else:
-            with open(scratch, "xb") as file:  # take the space now: a full disk would kill a mapped file later
-                os.posix_fallocate(file.fileno(), 0, math.prod(rooms) * dtype.itemsize)
-            self._rooms = np.memmap(scratch, dtype, "r+", shape=rooms)
-        self._hops = self._rooms[:, :hops]
+        super().__init__(sums, _rooms(rooms, dtype, scratch if hops else None), hops)
 
     def enter(self, x: np.ndarray, start: int, row_scale: np.ndarray, column_scale: np.ndarray) -> None:
         """Take rows `start …` of the input, (R, T·W or less), scaled."""
         enter(_bits(self._rooms[:, 1]), x, start, row_scale, column_scale)
-
-    def run(self, advance: Callable[[int], None]) -> None:
-        """Compute all hops."""
-        for tile in range(len(self._rooms)):
-            source = self._rooms[tile, 1] if self._rooms.shape[1] else None
-            for hop in range(self._hops.shape[1]):
-                self._sums(source, self._hops[tile, hop])
-                source = self._hops[tile, hop]
-                advance(1)
 
     def pack(
         self,
@@ -370,6 +371,27 @@ class HopSlice:
         pack(tokens, x, _bits(self._hops), start, row_scale, input_scale, column_scale)
 
 
+def _rooms(shape: tuple[int, ...], dtype: np.dtype, scratch: Path | None) -> np.ndarray:
+    """Room for a slice's hops."""
+    if scratch is None:
+        return aligned_empty(shape, dtype)
+    with open(scratch, "xb") as file:  # take the space now: a full disk would kill a mapped file later
+        os.posix_fallocate(file.fileno(), 0, math.prod(shape) * dtype.itemsize)
+    return np.memmap(scratch, dtype, "r+", shape=shape)
+
+
 def _bits(array: np.ndarray) -> np.ndarray:
     """float16 as the uint16 that numba takes; anything else as it is."""
     return array.view(np.uint16) if array.dtype == np.float16 else array
+
+
+def column_maxima(columns: Columns, row_scale: np.ndarray, device: str = "cpu") -> tuple[np.ndarray, np.ndarray]:
+    """The largest magnitude in every column of x, (N, F+s), and of row_scale · x; both (F+s,)."""
+    largest_x = np.zeros(columns.width, np.float32)
+    largest_y = np.zeros(columns.width, np.float32)
+    for start, stop in columns.pieces():
+        piece = np.abs(columns.read(start, stop, 0, columns.width))
+        np.maximum(largest_x, piece.max(axis=0), out=largest_x)
+        piece *= row_scale[start:stop, None]
+        np.maximum(largest_y, piece.max(axis=0), out=largest_y)
+    return largest_x, largest_y

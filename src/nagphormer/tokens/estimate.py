@@ -11,19 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from nagphormer.data.graph import Graph
-from nagphormer.errors import UserError
+from nagphormer.device import RESERVE, anonymous_memory, cache_bytes, usable_memory
+from nagphormer.settings import Dtype, TokenSettings
 from nagphormer.tokens.cpu import cut_rows, sum_neighbors
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.tokens.slices import (
-    RESERVE,
-    anonymous_memory,
-    cache_bytes,
-    column_bytes,
-    node_bytes,
-    plan_slices,
-    usable_memory,
-)
-from nagphormer.tokens.store import DTYPES, block_columns
+from nagphormer.tokens.slices import column_bytes, node_bytes, plan_slices
+from nagphormer.tokens.store import STORED, block_columns
 
 SAMPLE_EDGES = 4_000_000
 SAMPLE_BYTES = 256 * 10**6
@@ -41,13 +34,11 @@ class Cost:
     """Time for all hops and for writing, from a sample of this graph's rows."""
 
 
-def estimate_cost(graph: Graph, hops: int, encoding_dim: int = 0, dtype: str = "float16") -> Cost:
+def estimate_cost(graph: Graph, hops: int, encoding_dim: int = 0, dtype: Dtype = "float16") -> Cost:
     """Measure a sample of rows and the disk for about a second, and scale up."""
-    for name, value in (("hops", hops), ("encoding_dim", encoding_dim)):
-        if value < 0:
-            raise UserError(f"{name} must be 0 or more, not {value}")
-    width = max(graph.num_features, 1) + encoding_dim
-    itemsize = np.dtype(DTYPES[dtype]).itemsize
+    tokens = TokenSettings(hops=hops, encoding_dim=encoding_dim, dtype=dtype)
+    width = tokens.width(graph.num_features)
+    itemsize = STORED[dtype].itemsize
     disk_bytes = graph.num_nodes * (hops + 1) * width * itemsize
     first, last = block_columns(graph.num_nodes, width, dtype)[0]
     plan = plan_slices(

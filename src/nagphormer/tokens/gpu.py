@@ -4,15 +4,17 @@ Shapes: N nodes, E stored edges, W columns of a slice, T tiles, K hops, R rows o
 """
 
 import warnings
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from nagphormer.data.graph import Graph
-from nagphormer.tokens.engine import Csr, NeighborSum
+from nagphormer.tokens import engine
+from nagphormer.tokens.engine import Csr
 from nagphormer.tokens.inputs import Columns
+from nagphormer.tokens.store import stored_as
 
 try:
     import triton
@@ -140,15 +142,15 @@ if triton is not None:
         _finish(total, row, column, y, out, before, factor, width, stretch, shift, LOOP, RECUR)
 
 
-class GpuGraph:
-    """A graph's adjacency on a GPU."""
+class NeighborSum:
+    """The map y ↦ factor · (A y + loop · y) on a GPU; takes CUDA tensors."""
 
     def __init__(self, graph: Graph | Csr, factor: np.ndarray, loop: bool, device: str):
         self.indptr = _to_device(graph.indptr, device)
         self.indices = _to_device(graph.indices, device)
         self.weights = None if graph.weights is None else _to_device(graph.weights, device)
-        self.factor = _to_device(factor, device)
-        self.loop = loop
+        self.factor = _to_device(np.ascontiguousarray(factor, np.float32), device)
+        self.loop, self.device = loop, device
         self._cut_long_rows(graph.indptr, device)
 
     def _cut_long_rows(self, indptr: np.ndarray, device: str) -> None:
@@ -164,12 +166,12 @@ class GpuGraph:
             _to_device(array.astype(np.int64), device) for array in (rows, first_part, begins, ends)
         )
 
-    def sum_neighbors(self, y: torch.Tensor, out: torch.Tensor) -> None:
-        """Write factor · (A y + loop · y) to `out`, (N, W) float16 or float32, contiguous."""
+    def __call__(self, y: torch.Tensor, out: torch.Tensor) -> None:
+        """Write the sums of `y` to `out`, (N, W) float16 or float32, contiguous."""
         self._run(y, out, None, 1.0, 0.0)
 
     def recur(self, y: torch.Tensor, before: torch.Tensor, out: torch.Tensor, stretch: float, shift: float) -> None:
-        """Write stretch times what `sum_neighbors` gives, plus shift · y, minus `before`."""
+        """Write stretch · (sums of y) + shift · y − before to `out`: a step of a polynomial's recurrence."""
         self._run(y, out, before, stretch, shift)
 
     def _run(
@@ -211,15 +213,16 @@ class GpuGraph:
         return (total * self.factor[:, None]).to(y.dtype)
 
 
-class GpuHopSlice:
-    """One slice of columns on its way through all hops, held on the GPU; see `cpu.HopSlice`."""
+class HopSlice(engine.HopSlice):
+    """One slice of columns on its way through all hops, held on the GPU."""
 
-    def __init__(self, sums: NeighborSum, shape: tuple[int, int, int, int], dtype: np.dtype):
+    def __init__(
+        self, sums: NeighborSum, shape: tuple[int, int, int, int], dtype: np.dtype, scratch: Path | None = None
+    ):
         num_tiles, hops, num_nodes, width = shape
         kind = torch.float16 if dtype == np.float16 else torch.float32
-        self._sums = sums
-        self._rooms = torch.zeros(num_tiles, max(hops, 2), num_nodes, width, dtype=kind, device=sums.device)
-        self._hops = self._rooms[:, :hops]
+        rooms = torch.zeros(num_tiles, max(hops, 2), num_nodes, width, dtype=kind, device=sums.device)
+        super().__init__(sums, rooms, hops)
 
     def enter(self, x: np.ndarray, start: int, row_scale: np.ndarray, column_scale: np.ndarray) -> None:
         """Take rows `start …` of the input, (R, T·W or less), scaled."""
@@ -230,15 +233,6 @@ class GpuHopSlice:
         for tile in range(len(self._rooms)):
             part = values[:, tile * width : (tile + 1) * width]
             self._rooms[tile, 1, rows, : part.shape[1]] = part.to(self._rooms.dtype)
-
-    def run(self, advance: Callable[[int], None]) -> None:
-        """Compute all hops."""
-        for tile in range(len(self._rooms)):
-            source = self._rooms[tile, 1]
-            for hop in range(self._hops.shape[1]):
-                self._sums(source, self._hops[tile, hop])
-                source = self._hops[tile, hop]
-                advance(1)
 
     def pack(
         self,
@@ -251,18 +245,17 @@ class GpuHopSlice:
     ) -> None:
         """Write rows `start …` as tokens, (R, K+1, F), hop 0 from x."""
         device, rows = self._sums.device, slice(start, start + len(x))
-        kinds = {np.uint16: torch.float16, np.int16: torch.bfloat16, np.float32: torch.float32}
-        kind = tokens.dtype if isinstance(tokens, torch.Tensor) else kinds[tokens.dtype.type]
+        resident = isinstance(tokens, torch.Tensor)
+        kind = tokens.dtype if resident else stored_as(tokens).torch
         hops = self._hops[:, :, rows].permute(2, 1, 0, 3).flatten(2)[:, :, : x.shape[1]].float()  # (R, K, F)
         hops *= _to_device(row_scale[rows], device)[:, None, None]
         hops *= _to_device(column_scale, device)
         first = _to_device(x, device) * _to_device(input_scale, device)
         packed = torch.cat([first[:, None], hops], dim=1).to(kind)  # (R, K+1, F)
-        if isinstance(tokens, torch.Tensor):
+        if resident:
             tokens.copy_(packed)
         else:
-            bits = {torch.float16: torch.uint16, torch.bfloat16: torch.int16, torch.float32: torch.float32}[kind]
-            tokens[...] = packed.view(bits).cpu().numpy()
+            tokens[...] = packed.view(stored_as(tokens).torch_bits).cpu().numpy()
 
 
 def _to_device(array: np.ndarray, device: str) -> torch.Tensor:
@@ -271,7 +264,7 @@ def _to_device(array: np.ndarray, device: str) -> torch.Tensor:
 
 
 def column_maxima(columns: Columns, row_scale: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
-    """The largest magnitude in every column of x and of row_scale · x, like `columns.column_maxima`."""
+    """The largest magnitude in every column of x and of row_scale · x, like `cpu.column_maxima`."""
     largest_x, largest_y = torch.zeros(2, columns.width, device=device)
     scale = _to_device(row_scale, device)
     for start, stop in columns.pieces():

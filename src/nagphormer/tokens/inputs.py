@@ -9,9 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from nagphormer.data.graph import Graph
-from nagphormer.errors import UserError, nearest
+from nagphormer.settings import Scaling
 
-SCALINGS = ("none", "standardize", "row")
 PIECE_VALUES = 1 << 22
 """Numbers read at a time."""
 
@@ -27,7 +26,7 @@ class Columns:
         self,
         graph: Graph,
         encoding: np.ndarray | None,
-        feature_scaling: str = "none",
+        feature_scaling: Scaling = "none",
         statistics: dict[str, list[float]] | None = None,
     ):
         self._features: Any = graph.features
@@ -106,25 +105,6 @@ class Columns:
             square += ((self._raw(start, stop, 0, self.num_features) - mean) ** 2).sum(axis=0)
         std = np.sqrt(square / self.num_nodes)
         return mean, np.where(std > 1e-12 * np.abs(mean), std, 1.0)
-
-
-def check_scaling(feature_scaling: str) -> None:
-    """Refuse an unknown kind of feature scaling."""
-    if feature_scaling not in SCALINGS:
-        hint = nearest(feature_scaling, list(SCALINGS))
-        raise UserError(f"unknown feature_scaling {feature_scaling!r}: use none, standardize or row.{hint}")
-
-
-def column_maxima(columns: Columns, row_scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The largest magnitude in every column of x, (N, F+s), and of row_scale · x; both (F+s,)."""
-    largest_x = np.zeros(columns.width, np.float32)
-    largest_y = np.zeros(columns.width, np.float32)
-    for start, stop in columns.pieces():
-        piece = np.abs(columns.read(start, stop, 0, columns.width))
-        np.maximum(largest_x, piece.max(axis=0), out=largest_x)
-        piece *= row_scale[start:stop, None]
-        np.maximum(largest_y, piece.max(axis=0), out=largest_y)
-    return largest_x, largest_y
 
 
 def column_exponents(largest_x: np.ndarray, largest_y: np.ndarray, max_growth: float) -> tuple[np.ndarray, np.ndarray]:

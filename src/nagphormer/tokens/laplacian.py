@@ -22,12 +22,13 @@ import torch
 
 from nagphormer.data.components import connected_components
 from nagphormer.data.graph import Graph
+from nagphormer.device import gpu_memory, resolve_device
 from nagphormer.errors import UserError
 from nagphormer.files import format_size
 from nagphormer.progress import note, stage
-from nagphormer.tokens.engine import LANES, NeighborSum, resolve_device
+from nagphormer.tokens.engine import LANES, engine, round_up
 from nagphormer.tokens.normalization import weighted_degrees
-from nagphormer.tokens.slices import adjacency_bytes, gpu_memory, round_up
+from nagphormer.tokens.slices import adjacency_bytes
 
 SPARE = 6
 """Vectors searched beyond those wanted, at least: they make the last wanted ones converge."""
@@ -175,7 +176,7 @@ class _Search:
         width = round_up(wanted + SPARE, LANES)
         self.size = min(width, dimension)  # the block cannot be wider than the space it searches
         inverse = np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0)
-        self._product = NeighborSum(graph, inverse, loop=False, device=device)
+        self._product = engine(device).NeighborSum(graph, inverse, loop=False, device=device)
         self.num_products = 0
         self._degrees = torch.from_numpy(degrees).to(device, torch.float32)[:, None]  # (N, 1)
         self._component = torch.from_numpy(component).to(device, torch.int64)

@@ -6,21 +6,145 @@ Shapes: N nodes, B nodes asked for, K hops, F columns (features and encoding)
 import hashlib
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
-from nagphormer.files import check_size, checksum, read_json
+from nagphormer.files import check_size, checksum, read_json, write_json
+from nagphormer.settings import TokenSettings, read_settings, settings_to_write
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-KEYS = ("shape", "dtype", "hops", "graph", "encoding_dim", "feature_scaling", "column_exponents", "blocks")
-DTYPES = {"float16": np.uint16, "bfloat16": np.int16, "float32": np.float32}
-"""How each token type lies in a file; half precision as its bits, float16 unsigned and bfloat16 signed."""
 BLOCK_BYTES = 4 * 2**30
 """Bytes of one hop of a block; wider stores are cut into several column blocks."""
+NORMALIZATION = "D̃^-½ (A+I) D̃^-½"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How numbers of one type lie in a file and in memory: half precision as its bits, which NumPy can hold."""
+
+    name: str
+    bits: type[np.generic]
+    """Their NumPy type."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number."""
+        return np.dtype(self.bits).itemsize
+
+    @property
+    def torch(self) -> Any:
+        """torch's type of the numbers."""
+        import torch
+
+        return getattr(torch, self.name)
+
+    @property
+    def torch_bits(self) -> Any:
+        """torch's type of their bits."""
+        import torch
+
+        return getattr(torch, np.dtype(self.bits).name)
+
+    def decode(self, bits: np.ndarray) -> np.ndarray:
+        """A float32 copy of stored numbers."""
+        if self.name == "float16":
+            return bits.view(np.float16).astype(np.float32)
+        if self.name == "bfloat16":
+            return (bits.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return np.array(bits)
+
+
+STORED = {
+    stored.name: stored
+    # other signs of the same width, so that the bits alone say which of the two they are
+    for stored in (Stored("float16", np.uint16), Stored("bfloat16", np.int16), Stored("float32", np.float32))
+}
+
+
+def stored_as(bits: np.ndarray) -> Stored:
+    """How an array of a store is stored."""
+    return next(stored for stored in STORED.values() if stored.bits == bits.dtype.type)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One file of a store: all hops of some columns, (N, K+1, last - first)."""
+
+    file: str
+    columns: tuple[int, int]
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class StoreManifest:
+    """What a token store holds and how it was made; in memory there are no blocks and no versions."""
+
+    shape: tuple[int, int, int]
+    """(N, K+1, F+s)."""
+    graph: str
+    """The graph's fingerprint."""
+    tokens: TokenSettings
+    statistics: dict[str, list[float]]
+    """What feature scaling measured: `mean` and `std` of every column, or nothing."""
+    encoding: dict[str, list[float]]
+    """Eigenvalues and residuals of the structural encoding, or nothing."""
+    column_exponents: tuple[int, ...]
+    """Stored tokens are the true ones by 2 to the power of these, (F+s,)."""
+    blocks: tuple[Block, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> "StoreManifest":
+        """The manifest of a store's folder."""
+        keys = ("shape", "dtype", "hops", "graph", "encoding_dim", "feature_scaling", "column_exponents", "blocks")
+        found = read_json(folder / MANIFEST, "tokens", FORMAT, keys)
+        return cls(
+            shape=tuple(found["shape"]),
+            graph=found["graph"],
+            tokens=read_settings(
+                TokenSettings,
+                {each.name: found[each.name] for each in fields(TokenSettings) if each.name in found},
+                folder / MANIFEST,
+            ),
+            statistics=found.get("feature_statistics", {}),
+            encoding=found.get("encoding", {}),
+            column_exponents=tuple(found["column_exponents"]),
+            blocks=tuple(
+                Block(block["file"], tuple(block["columns"]), block["bytes"], block["sha256"])
+                for block in found["blocks"]
+            ),
+            versions=found.get("versions", {}),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest into a store's folder."""
+        content = {
+            "kind": "tokens",
+            "format": FORMAT,
+            "shape": self.shape,
+            "graph": self.graph,
+            **settings_to_write(self.tokens),
+            "normalization": NORMALIZATION,
+            "feature_statistics": self.statistics,
+            "encoding": self.encoding,
+            "column_exponents": self.column_exponents,
+            "blocks": [asdict(block) for block in self.blocks],
+            "versions": self.versions,
+        }
+        write_json(folder / MANIFEST, content)
+
+    def refuse_other(self, graph: str, wanted: TokenSettings, where: str) -> None:
+        """Refuse tokens, which lie `where`, that are not those of a graph (its fingerprint) with these settings."""
+        if self.graph != graph:
+            raise UserError(f"{where} tokens of another graph: choose another folder or remove it first")
+        self.tokens.refuse_other(wanted, where)
 
 
 class TokenStore:
@@ -29,33 +153,47 @@ class TokenStore:
     `store[idx]` and `np.asarray(store)` give float32 with the column scales undone.
     """
 
-    def __init__(self, blocks: list[Any], manifest: dict[str, Any], path: Path | None = None):
+    def __init__(self, blocks: list[Any], manifest: StoreManifest, path: Path | None = None, reused: bool = False):
         self.blocks: list[Any] = blocks  # NumPy arrays or memory maps; CUDA tensors where they were made on a GPU
         self.manifest = manifest
         self.path = path
-        self.shape: tuple[int, int, int] = tuple(manifest["shape"])
-        self.dtype: str = manifest["dtype"]
-        self.hops: int = manifest["hops"]
+        self.reused = reused
+        self.shape: tuple[int, int, int] = manifest.shape
+        self.tokens = manifest.tokens
+        self.dtype: str = manifest.tokens.dtype
+        self.hops: int = manifest.tokens.hops
+        self.stored = STORED[self.dtype]
         self.on_gpu = bool(blocks) and not isinstance(blocks[0], np.ndarray)
-        self.scales = np.ldexp(np.float32(1), manifest["column_exponents"])  # (F,)
+        self.scales = np.ldexp(np.float32(1), manifest.column_exponents)  # (F,)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "TokenStore":
         """Open a store folder memory-mapped; sizes are checked now, checksums by `verify`."""
         folder = Path(path)
-        manifest = read_json(folder / MANIFEST, "tokens", FORMAT, KEYS)
+        manifest = StoreManifest.read(folder)
         blocks: list[np.ndarray] = []
-        for block in manifest["blocks"]:
-            check_size(folder / block["file"], block["bytes"])
-            shape = (*manifest["shape"][:2], block["columns"][1] - block["columns"][0])
-            blocks.append(np.memmap(folder / block["file"], DTYPES[manifest["dtype"]], "r", shape=shape))
+        for block in manifest.blocks:
+            check_size(folder / block.file, block.bytes)
+            shape = (*manifest.shape[:2], block.columns[1] - block.columns[0])
+            blocks.append(np.memmap(folder / block.file, STORED[manifest.tokens.dtype].bits, "r", shape=shape))
         return cls(blocks, manifest, folder)
 
     def verify(self) -> None:
         """Compare every block file with its checksum."""
-        for block in self.manifest["blocks"] if self.path else ():
-            if checksum(self.path / block["file"]) != block["sha256"]:
-                raise UserError(f"{self.path / block['file']} is corrupt (checksum differs): make the store again")
+        for block in self.manifest.blocks:
+            assert self.path is not None
+            if checksum(self.path / block.file) != block.sha256:
+                raise UserError(f"{self.path / block.file} is corrupt (checksum differs): make the store again")
+
+    def refuse_other(self, graph: Graph, wanted: TokenSettings) -> None:
+        """Refuse this store unless it holds a graph's tokens with these settings."""
+        where = "these are" if self.path is None else f"{self.path} holds"
+        self.manifest.refuse_other(graph.fingerprint, wanted, where)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all tokens."""
+        return sum(block.nbytes for block in self.blocks)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -72,7 +210,7 @@ class TokenStore:
     def _values(self, block: Any, index: Any) -> np.ndarray:
         """A float32 copy of some rows of a block."""
         if not self.on_gpu:
-            return _decode(block[index], self.dtype)
+            return self.stored.decode(block[index])
         rows = np.ascontiguousarray(np.arange(len(self))[index])  # NumPy's rules, and its errors
         return block[rows].float().cpu().numpy()
 
@@ -80,10 +218,7 @@ class TokenStore:
         """The blocks as NumPy arrays or memory maps: copies of those that are on a GPU."""
         if not self.on_gpu:
             return self.blocks
-        import torch
-
-        bits: Any = {torch.float16: torch.uint16, torch.bfloat16: torch.int16, torch.float32: torch.float32}
-        return [block.cpu().view(bits[block.dtype]).numpy() for block in self.blocks]
+        return [block.cpu().view(self.stored.torch_bits).numpy() for block in self.blocks]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -94,44 +229,24 @@ class TokenStore:
         return f"TokenStore(shape={self.shape}, dtype={self.dtype!r}, path={str(self.path) if self.path else None!r})"
 
 
-def _decode(stored: np.ndarray, dtype: str) -> np.ndarray:
-    """A float32 copy of stored tokens."""
-    if dtype == "float16":
-        return stored.view(np.float16).astype(np.float32)
-    if dtype == "bfloat16":
-        return (stored.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return np.array(stored)
-
-
 def block_columns(num_nodes: int, width: int, dtype: str) -> list[tuple[int, int]]:
     """Column ranges of a store's blocks; they follow from N, F and the type only, never from the machine."""
-    widest = max(1, BLOCK_BYTES // (num_nodes * np.dtype(DTYPES[dtype]).itemsize))
+    widest = max(1, BLOCK_BYTES // (num_nodes * STORED[dtype].itemsize))
     if widest >= 16:
         widest -= widest % 16
     return [(first, min(first + widest, width)) for first in range(0, width, widest)]
 
 
-class MemoryBlock:
-    """A block that stays in memory, filled like a `BlockWriter`."""
+class HeldBlock:
+    """A block that stays in memory, or on a GPU, filled like a `BlockWriter`."""
 
-    def __init__(self, shape: tuple[int, int, int], dtype: str):
-        self.tokens = np.empty(shape, DTYPES[dtype])
+    def __init__(self, shape: tuple[int, int, int], dtype: str, device: str | None = None):
+        if device is None:
+            self.tokens: Any = np.empty(shape, STORED[dtype].bits)
+        else:
+            import torch
 
-    def buffer(self, start: int, stop: int, refill: bool) -> np.ndarray:
-        """The place of rows start … stop, (R, K+1, F)."""
-        return self.tokens[start:stop]
-
-    def write(self, piece: np.ndarray, start: int, final: bool) -> None:
-        """Nothing: the buffer is the block."""
-
-
-class GpuBlock:
-    """A block that stays on the GPU, filled like a `BlockWriter`."""
-
-    def __init__(self, shape: tuple[int, int, int], dtype: str, device: str):
-        import torch
-
-        self.tokens = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+            self.tokens = torch.empty(shape, dtype=STORED[dtype].torch, device=device)
 
     def buffer(self, start: int, stop: int, refill: bool) -> Any:
         """The place of rows start … stop, (R, K+1, F)."""
@@ -149,7 +264,7 @@ class BlockWriter:
     """
 
     def __init__(self, path: Path, shape: tuple[int, int, int], dtype: str):
-        self.path, self.shape, self._dtype = path, shape, DTYPES[dtype]
+        self.path, self.shape, self._dtype = path, shape, STORED[dtype].bits
         self._row_bytes = shape[1] * shape[2] * np.dtype(self._dtype).itemsize
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         self._threads = ThreadPoolExecutor(2)
@@ -210,19 +325,3 @@ def _write_all(file: int, data: memoryview, offset: int) -> None:
     done = 0
     while done < len(data):
         done += os.pwrite(file, data[done:], offset + done)
-
-
-def check_same(store: TokenStore, wanted: dict[str, Any]) -> None:
-    """Refuse a store that was made from another graph or with other settings."""
-    if store.manifest["graph"] != wanted["graph"]:
-        raise UserError(f"{_where(store)} tokens of another graph: choose another folder or remove it first")
-    for key, value in wanted.items():
-        if store.manifest[key] != value:
-            raise UserError(
-                f"{_where(store)} tokens with {key}={store.manifest[key]!r}, not {value!r}: "
-                f"choose another folder or remove it first"
-            )
-
-
-def _where(store: TokenStore) -> str:
-    return "these are" if store.path is None else f"{store.path} holds"

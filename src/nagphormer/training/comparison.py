@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from nagphormer.data.graph import Graph
+from nagphormer.device import resolve_device
 from nagphormer.errors import UserError
 from nagphormer.model.classifier import Classifier
 from nagphormer.model.plain import MLP, LogisticRegression
 from nagphormer.settings import TrainConfig
-from nagphormer.tokens.engine import resolve_device
 from nagphormer.training.loop import Trainer, evaluate
 from nagphormer.training.source import projection_pays, token_source
 from nagphormer.training.sources import TokenSource

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from nagphormer.errors import UserError
+from nagphormer.device import autocast
 from nagphormer.model import kernels
 from nagphormer.model.classifier import Classifier
 from nagphormer.progress import epochs_shown, note
-from nagphormer.settings import Precision, TrainConfig
+from nagphormer.settings import TrainConfig
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History
 from nagphormer.training.optimizer import AdamW
@@ -316,33 +316,6 @@ def evaluate(
     ranks.add_up(total)
     loss, found, possible = total.tolist()
     return loss / len(nodes), 2 * found / max(possible, 1)
-
-
-def autocast(device: str, precision: str) -> torch.autocast:
-    """Products in bfloat16 where the precision asks for it; sums of losses and weights stay float32."""
-    return torch.autocast(device.split(":")[0], torch.bfloat16, enabled=precision == "bf16")
-
-
-def resolve_precision(precision: Precision, device: str) -> Precision:
-    """fp32 or bf16: what was asked for, else bf16 where the processor multiplies it faster."""
-    if precision != "auto":
-        return precision
-    if device != "cpu":
-        return "bf16" if torch.cuda.get_device_capability(device)[0] >= 8 else "fp32"
-    can = torch.cpu.get_capabilities()
-    return "bf16" if can.get("avx512_bf16") or can.get("amx_bf16") else "fp32"
-
-
-@contextmanager
-def memory_explained(work: str, advice: str) -> Iterator[None]:
-    """Turn running out of memory into a message that says what to lower."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        gpu = isinstance(error, torch.cuda.OutOfMemoryError)
-        if not (gpu or isinstance(error, MemoryError) or "can't allocate memory" in str(error)):
-            raise
-        raise UserError(f"out of {'GPU ' if gpu else ''}memory while {work}: {advice}") from error
 
 
 def _dropout_seed(seed: int, epoch: int, rank: int) -> int:

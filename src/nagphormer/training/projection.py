@@ -14,11 +14,11 @@ import scipy.sparse as sp
 import torch
 
 from nagphormer.data.graph import Graph
+from nagphormer.device import kind
 from nagphormer.model.embedding import Embedding
-from nagphormer.tokens.engine import LANES, Csr, NeighborSum
+from nagphormer.tokens.engine import LANES, Csr, engine, round_up
 from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.tokens.slices import round_up
 from nagphormer.training.sources import to_device
 
 
@@ -33,7 +33,7 @@ class ProjectedTokens:
         self.width = columns.width
         degrees = loop_degrees(graph)  # (N,)
         self._root = torch.from_numpy(np.sqrt(degrees).astype(np.float32)).to(device)
-        self._average = NeighborSum(graph, 1.0 / degrees, loop=True, device=device)  # D̃^-1 (A+I)
+        self._average = engine(device).NeighborSum(graph, 1.0 / degrees, loop=True, device=device)  # D̃^-1 (A+I)
         self._features = columns.num_features
         features, mean, std = columns.affine_parts()
         self._rows = _product(features, device)
@@ -62,7 +62,7 @@ class ProjectedTokens:
 
     def _propagate(self, weight: torch.Tensor) -> torch.Tensor:
         """D̃^-½ times the projection of every node after 0 … K hops, (K+1, N, W); in float32 also under autocast."""
-        with torch.autocast(self.device.split(":")[0], enabled=False):
+        with torch.autocast(kind(self.device), enabled=False):
             return self._propagate_exactly(weight)
 
     def _propagate_exactly(self, weight: torch.Tensor) -> torch.Tensor:
@@ -129,13 +129,13 @@ class _Embed(torch.autograd.Function):
         return ctx.source._pull_back(gradient, ctx.nodes), None, None
 
 
-def _product(matrix: sp.csr_array, device: str) -> NeighborSum:
+def _product(matrix: sp.csr_array, device: str) -> Any:
     """The map y ↦ matrix · y."""
     parts = Csr(matrix.indptr.astype(np.int64), matrix.indices, matrix.data)
-    return NeighborSum(parts, np.ones(matrix.shape[0]), loop=False, device=device)
+    return engine(device).NeighborSum(parts, np.ones(matrix.shape[0]), loop=False, device=device)
 
 
 def _cast(hidden: torch.Tensor) -> torch.Tensor:
     """What a linear layer would give: the autocast type where it is on."""
-    kind = hidden.device.type
-    return hidden.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else hidden
+    where = hidden.device.type
+    return hidden.to(torch.get_autocast_dtype(where)) if torch.is_autocast_enabled(where) else hidden

@@ -16,8 +16,8 @@ import torch
 from torch import distributed, nn
 from torch.distributed.rendezvous import rendezvous
 
+from nagphormer.device import machine
 from nagphormer.errors import UserError
-from nagphormer.tokens.engine import resolve_device
 
 LOST = re.compile("closed by peer|reset by peer|Broken pipe|remote process exited|aborted", re.IGNORECASE)
 """What Gloo and NCCL say when another rank is gone."""
@@ -85,7 +85,7 @@ def ranks_of_torchrun(device: str | None) -> Iterator[Ranks]:
     if not distributed.is_torchelastic_launched():
         yield ALONE
         return
-    device = rank_device(device)
+    device = machine(device).device
     store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
     # after a restart the store still holds the addresses of ranks that are gone, and who reads first finds nobody there
     store = distributed.PrefixStore(f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
@@ -93,7 +93,6 @@ def ranks_of_torchrun(device: str | None) -> Iterator[Ranks]:
     if device == "cpu":
         distributed.init_process_group("gloo", **where)
     else:
-        torch.cuda.set_device(device)
         distributed.init_process_group("nccl", **where, device_id=torch.device(device))
     try:
         yield Ranks(rank, count)
@@ -103,16 +102,3 @@ def ranks_of_torchrun(device: str | None) -> Iterator[Ranks]:
         raise UserError("another rank has ended, and training with it: run it again with --resume to go on") from error
     else:  # not after an error: NCCL would wait for ranks that wait for this one
         distributed.destroy_process_group()
-
-
-def rank_device(device: str | None) -> str:
-    """The device to work on: the one named, else a GPU where there is one; under `torchrun`, one for each rank."""
-    device = resolve_device(device)
-    if device == "cpu" or not distributed.is_torchelastic_launched():
-        return device
-    if device != "cuda":
-        raise UserError(f"device {device!r} is one GPU for all ranks: use device='cuda', and each takes its own")
-    number, available = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if number >= available:
-        raise UserError(f"rank {number} of this machine has no GPU of its own: start at most {available} ranks on it")
-    return f"cuda:{number}"

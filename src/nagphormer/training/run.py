@@ -18,16 +18,24 @@ from safetensors.torch import load_file, save_file
 
 from nagphormer import __version__
 from nagphormer.data.graph import Graph
+from nagphormer.device import Machine, machine, memory_explained
 from nagphormer.errors import UserError
 from nagphormer.files import new_file, read_json, write_json
 from nagphormer.model.network import NAGphormer
-from nagphormer.recipes import settings_of
-from nagphormer.settings import ModelConfig, NetworkConfig, Scaling, TrainConfig
+from nagphormer.settings import (
+    ModelConfig,
+    NetworkConfig,
+    Scaling,
+    TrainConfig,
+    read_settings,
+    read_yaml,
+    settings_to_write,
+)
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History, read_history
-from nagphormer.training.loop import Trainer, memory_explained, resolve_precision
-from nagphormer.training.ranks import ALONE, Ranks, rank_device
+from nagphormer.training.loop import Trainer
+from nagphormer.training.ranks import ALONE, Ranks
 from nagphormer.training.source import check_store, projection_pays, token_source, tokens_folder
 from nagphormer.training.sources import TokenSource
 from nagphormer.training.task import Classes, Task, check_trainable
@@ -98,9 +106,10 @@ def train_model(
         The trained model, and the tokens it was trained on.
     """
     check_trainable(graph)
-    device = rank_device(config.device)
+    here = machine(config.device)
+    device = here.device
     begun = ranks.agreed(folder is not None and (folder / MANIFEST).is_file())
-    config = ranks.agreed(_decide(graph, config, device, store, folder if begun else None))
+    config = ranks.agreed(_decide(graph, config, here, store, folder if begun else None))
     trained = _untrained(graph, config)
     if store is not None:
         check_store(store, graph, config)
@@ -128,16 +137,16 @@ def train_model(
 
 
 def _decide(
-    graph: Graph, config: TrainConfig, device: str, store: TokenStore | None, begun: Path | None
+    graph: Graph, config: TrainConfig, here: Machine, store: TokenStore | None, begun: Path | None
 ) -> TrainConfig:
     """Settings with nothing left open; a run that was begun keeps what it chose, whatever the machine is like now."""
     kept = None if begun is None else _read_config(begun)
     if config.precision == "auto":
-        config = replace(config, precision=kept.precision if kept else resolve_precision("auto", device))
+        config = replace(config, precision=kept.precision if kept else "bf16" if here.fast_bf16 else "fp32")
     if config.feature_scaling is None:
         dense = graph.features is not None and not sp.issparse(graph.features)
         scaling: Scaling = "standardize" if dense else "none"
-        config = replace(config, feature_scaling=scaling if store is None else store.manifest["feature_scaling"])
+        config = replace(config, feature_scaling=scaling if store is None else store.tokens.feature_scaling)
     if config.feature_dropout is None:  # the more columns there are for each training node, the more are hidden
         share = graph.num_features / (graph.num_features + len(graph.splits["train"]))
         config = replace(config, feature_dropout=round(share, 3))
@@ -147,7 +156,7 @@ def _decide(
         return replace(config, project_first="never")
     if config.project_first == "auto" and kept:
         return replace(config, project_first=kept.project_first)
-    return replace(config, project_first="always" if projection_pays(graph, config, device) else "never")
+    return replace(config, project_first="always" if projection_pays(graph, config, here.device) else "never")
 
 
 def _train(
@@ -247,7 +256,7 @@ def _check_same_run(folder: Path, trained: Trained) -> None:
 def write_start(folder: Path, trained: Trained) -> None:
     """Write what is known before training: settings, classes, the graph and its splits."""
     with new_file(folder / CONFIG) as staging:
-        staging.write_text(yaml.safe_dump(asdict(trained.config), sort_keys=False), encoding="utf-8")
+        staging.write_text(yaml.safe_dump(settings_to_write(trained.config), sort_keys=False), encoding="utf-8")
     with new_file(folder / SPLITS_FILE) as staging:
         save_file({split: torch.from_numpy(np.array(nodes)) for split, nodes in trained.splits.items()}, staging)
     _write_manifest(folder, trained)
@@ -328,7 +337,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _read_config(folder: Path) -> TrainConfig:
-    return TrainConfig(**settings_of(folder / CONFIG))
+    return read_settings(TrainConfig, read_yaml(folder / CONFIG), folder / CONFIG)
 
 
 def _read_splits(folder: Path) -> dict[str, np.ndarray]:

@@ -8,12 +8,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from nagphormer.data.graph import Graph
+from nagphormer.device import available_memory, gpu_memory
 from nagphormer.errors import UserError
-from nagphormer.settings import TrainConfig
-from nagphormer.tokens.hop2token import hop_tokens
+from nagphormer.settings import TokenSettings, TrainConfig
+from nagphormer.tokens.hop2token import make_tokens
 from nagphormer.tokens.inputs import Columns
-from nagphormer.tokens.slices import available_memory, gpu_memory
-from nagphormer.tokens.store import TokenStore, check_same
+from nagphormer.tokens.store import TokenStore
 from nagphormer.training.projection import ProjectedTokens
 from nagphormer.training.sources import StoredTokens, TokenSource
 
@@ -74,23 +74,22 @@ def token_source(
             graph, config.hops, Columns(graph, encoding, config.feature_scaling or "none"), encoding, device
         )
     if store is None:
-        store = hop_tokens(graph, dtype=dtype, out=out, device=device, **_token_settings(config))
+        store = make_tokens(graph, _token_settings(config, dtype), out, device=device)
     check_store(store, graph, config)
     return StoredTokens(store, device)
 
 
 def check_store(store: TokenStore, graph: Graph, config: TrainConfig) -> None:
     """Refuse tokens of another graph or made with other settings."""
-    check_same(store, {"graph": graph.fingerprint, **_token_settings(config)})
+    store.refuse_other(graph, _token_settings(config, store.dtype))
 
 
-def _token_settings(config: TrainConfig) -> dict[str, Any]:
+def _token_settings(config: TrainConfig, dtype: Any = "float16") -> TokenSettings:
     scaling = config.feature_scaling or "none"
-    return {"hops": config.hops, "encoding_dim": config.encoding_dim, "feature_scaling": scaling}
+    return TokenSettings(hops=config.hops, encoding_dim=config.encoding_dim, dtype=dtype, feature_scaling=scaling)
 
 
 def tokens_folder(run: Path, graph: Graph, config: TrainConfig) -> Path:
     """Where tokens are cached beside a run: runs on the same graph with the same hops share them."""
-    scaling = "" if config.feature_scaling in (None, "none") else f"-{config.feature_scaling}"
-    name = f"tokens-{graph.fingerprint[:8]}-hops{config.hops}-encoding{config.encoding_dim}{scaling}"
+    name = _token_settings(config).folder_name(graph.fingerprint)
     return (run if run.name else run.absolute()).parent / name  # "." has a parent, too

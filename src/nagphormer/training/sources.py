@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from nagphormer.device import gpu_memory
 from nagphormer.files import format_size
 from nagphormer.model import kernels
 from nagphormer.model.embedding import Embedding
 from nagphormer.progress import note
-from nagphormer.tokens.slices import gpu_memory, round_up
-from nagphormer.tokens.store import TokenStore
+from nagphormer.tokens.engine import round_up
+from nagphormer.tokens.store import Stored, TokenStore
 
 CACHED_VALUES = 3 << 20
 """Hidden values, B·(K+1)·D, that one pass through the network may hold on a CPU so that they stay in its cache."""
@@ -33,8 +34,6 @@ UPLOAD_BYTES = 64 << 20
 """Bytes of tokens that go to a GPU at a time."""
 INPUT_BYTES = 4 * (AHEAD + 1) + 8
 """Bytes that it holds for each value of the tokens: those on their way, and some in float32."""
-
-_KINDS = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 class TokenSource(Protocol):
@@ -71,16 +70,17 @@ class StoredTokens:
         self.hops = num_tokens - 1
         self.device = device
         self._scales = torch.from_numpy(store.scales).to(device)
-        self._kind = _KINDS[store.dtype]
+        self._stored = store.stored
+        self._kind: torch.dtype = store.stored.torch
         self._columns = np.cumsum([0, *(block.shape[2] for block in store.blocks)])
         self._host: list[np.ndarray] = []
         self._resident: list[torch.Tensor] = []
         self._stream: torch.cuda.Stream | None = None
         if store.on_gpu and device != "cpu" and store.blocks[0].device == torch.empty(0, device=device).device:
-            note(f"tokens are held on the GPU: {format_size(sum(block.nbytes for block in store.blocks))}")
+            note(f"tokens are held on the GPU: {format_size(store.num_bytes)}")
             self._resident = store.blocks
         elif device != "cpu" and _fits(store, device):
-            self._resident = [_upload(block, self._kind, device) for block in store.host_blocks()]
+            self._resident = [_upload(block, store.stored, device) for block in store.host_blocks()]
         else:
             self._host = store.host_blocks()
 
@@ -146,7 +146,7 @@ class StoredTokens:
     def _send(self, nodes: np.ndarray, stream: torch.cuda.Stream) -> tuple[torch.Tensor, torch.cuda.Event]:
         """Read tokens into pinned memory and start their copy to the GPU."""
         pinned = torch.empty(len(nodes), self.hops + 1, self.width, dtype=self._kind, pin_memory=True)
-        self._read(nodes, pinned.view(_BITS[self._kind]).numpy())
+        self._read(nodes, pinned.view(self._stored.torch_bits).numpy())
         with torch.cuda.stream(stream):
             sent = pinned.to(self.device, non_blocking=True)
             return sent, stream.record_event()
@@ -159,12 +159,9 @@ class StoredTokens:
         return tokens
 
 
-_BITS = {torch.float16: torch.uint16, torch.bfloat16: torch.int16, torch.float32: torch.float32}
-
-
 def _fits(store: TokenStore, device: str) -> bool:
     """Whether the whole store takes at most half of the GPU memory we may use; says what follows from it."""
-    needed, room = sum(block.nbytes for block in store.blocks), gpu_memory(device)
+    needed, room = store.num_bytes, gpu_memory(device)
     if needed <= room // 2:
         note(f"tokens are held on the GPU: {format_size(needed)} of {format_size(room)}")
         return True
@@ -173,17 +170,17 @@ def _fits(store: TokenStore, device: str) -> bool:
     return False
 
 
-def _upload(block: np.ndarray, kind: torch.dtype, device: str) -> torch.Tensor:
+def _upload(block: np.ndarray, stored: Stored, device: str) -> torch.Tensor:
     """A copy of a stored block on the GPU, piece by piece through pinned memory."""
-    target = torch.empty(block.shape, dtype=kind, device=device)
+    target = torch.empty(block.shape, dtype=stored.torch, device=device)
     rows = max(1, min(len(block), UPLOAD_BYTES // block[:1].nbytes))
-    rooms = [torch.empty(rows, *block.shape[1:], dtype=kind, pin_memory=True) for _ in range(2)]
+    rooms = [torch.empty(rows, *block.shape[1:], dtype=stored.torch, pin_memory=True) for _ in range(2)]
     stream = torch.cuda.current_stream(device)
     sent = [stream.record_event() for _ in rooms]
     for number, start in enumerate(range(0, len(block), rows)):
         piece, room = block[start : start + rows], rooms[number % 2]
         sent[number % 2].synchronize()
-        np.copyto(room.view(_BITS[kind]).numpy()[: len(piece)], piece)
+        np.copyto(room.view(stored.torch_bits).numpy()[: len(piece)], piece)
         target[start : start + len(piece)].copy_(room[: len(piece)], non_blocking=True)
         sent[number % 2] = stream.record_event()
     return target
