@@ -29,6 +29,7 @@ from torch.nn import functional
 
 from nagphormer import (
     Graph,
+    NAGphormer,
     NodeClassifier,
     hop_tokens,
     load_graph,
@@ -39,15 +40,16 @@ from nagphormer import (
 from nagphormer.data.datasets import DATASETS
 from nagphormer.device import machine
 from nagphormer.inference.predict import decisions
-from nagphormer.model import kernels
+from nagphormer.model import ops
 from nagphormer.model.encoder import SelfAttention
 from nagphormer.tokens import laplacian
 from nagphormer.tokens.engine import LANES, engine, round_up
 from nagphormer.tokens.normalization import loop_degrees
 from nagphormer.training.loop import Trainer, kernel_shape
-from nagphormer.training.run import Trained, network
+from nagphormer.training.plan import decide
+from nagphormer.training.run import Member, Run, Subject
 from nagphormer.training.sources import StoredTokens
-from nagphormer.training.task import Classes, Task
+from nagphormer.training.task import Task
 
 SIZE = DATASETS["amazon2m"]
 WIDTH = SIZE.num_features + 3
@@ -116,23 +118,24 @@ def _learning(graph: Graph, store: Any, rate: float) -> list[tuple[str, ...]]:
     nodes = np.random.default_rng(0).permutation(graph.num_nodes)
     graph = graph.with_splits(train=nodes[:TRAINED_NODES], val=nodes[TRAINED_NODES : TRAINED_NODES + 1000])
     per_node = 2 * (CONFIG.hops + 1) * (8 * 512**2 + store.shape[2] * 512)  # of the large products, forward
-    source, classes = StoredTokens(store, "cuda"), Classes.of(graph)
-    task = Task(graph, classes, "cuda")
+    source, subject, here = StoredTokens(store, "cuda"), Subject.of(graph, store), machine("cuda")
+    task = Task(graph, subject.classes, "cuda")
     rows: list[tuple[str, ...]] = []
     for batch_size, target in ((2000, "≥ 1,200,000"), (8000, "–")):
         config = replace(CONFIG, batch_size=batch_size)
-        model = network(config, source.width, classes)
+        plan = decide(graph, config, here, store)
+        model = NAGphormer(plan.model)
         trainer = Trainer(model, source, task, dict(graph.splits), config)
-        with kernels.worthwhile(trainer._work(), kernel_shape(config, source)):
+        with ops.enough_work(trainer._work(), kernel_shape(config, source, plan.precision)):
             seconds = _seconds(partial(trainer._train_epoch, 1), rounds=5)
         floor = f"{rate / (3 * per_node):,.0f}"
         rows.append((f"training, batch {batch_size}", f"{TRAINED_NODES / seconds:,.0f} nodes/s", target, floor))
-    trained = Trained(model, CONFIG, classes, {}, {})
+    run = Run(**vars(subject), members=(Member(plan, model, [], {}),))
     everyone = np.arange(graph.num_nodes)
-    seconds = _seconds(lambda: decisions(trained, source, everyone), rounds=5)
+    seconds = _seconds(lambda: decisions(run, source, everyone), rounds=5)
     speed = f"{graph.num_nodes / seconds:,.0f} nodes/s"
     rows.append(("inference, labels in host memory", speed, "≥ 6,000,000", f"{rate / per_node:,.0f}"))
-    step = RestatedStep(Restated(source.width, CONFIG.hidden_dim, classes.num_classes).cuda())
+    step = RestatedStep(Restated(source.width, CONFIG.hidden_dim, graph.num_classes).cuda())
     batch = torch.from_numpy(nodes[:2000]).cuda()
     seconds = _seconds(lambda: step(source.gather(batch), task.labels[batch]), rounds=20)
     rows.append(("re-statement in fp32, tokens on the GPU, batch 2000", f"{2000 / seconds:,.0f} nodes/s", "–", "–"))
@@ -159,7 +162,7 @@ def _attentions() -> list[tuple[str, ...]]:
         ("plain products", attention, 0),
         ("scaled_dot_product_attention", of_torch, 0),
     ):
-        with kernels.worthwhile(values, name):
+        with ops.enough_work(values, name):
             rows.append((name, f"{1e3 * _seconds(partial(step, form)):.3f}"))
     return rows
 
@@ -177,11 +180,11 @@ def _print_cold() -> None:
     )
     slope, cost = np.polyfit(COLD_EPOCHS, compiled - plain, 1)
     values = -cost / slope * COLD_NODES * (CONFIG.hops + 1) * CONFIG.hidden_dim
-    print(f"\nCompiling costs {cost:.1f} s, repaid after {values:.1e} hidden values; used from {kernels.REPAID:.0e} on")
+    print(f"\nCompiling costs {cost:.1f} s, repaid after {values:.1e} hidden values; used from {ops.REPAID:.0e} on")
 
 
 def _cold(epochs: int, repaid: float) -> None:
-    kernels.REPAID = repaid
+    ops.REPAID = repaid
     graph = synthetic_graph(2 * COLD_NODES, 20 * COLD_NODES, SIZE.num_features, SIZE.num_classes)
     nodes = np.arange(graph.num_nodes)
     graph = graph.with_splits(train=nodes[:COLD_NODES], val=nodes[COLD_NODES : COLD_NODES + 1000])

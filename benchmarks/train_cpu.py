@@ -21,16 +21,18 @@ from measure import alternate, describe_machine, print_table, ratio, run_child
 from restated import SAME, Restated, RestatedStep
 from torch.utils.data import DataLoader, TensorDataset
 
-from nagphormer import Graph, TrainConfig, hop_tokens, load_graph, synthetic_graph
+from nagphormer import Graph, NAGphormer, TrainConfig, hop_tokens, load_graph, synthetic_graph
+from nagphormer.data.classes import Classes
 from nagphormer.device import machine
 from nagphormer.settings import Precision
+from nagphormer.training.batches import TokenSource
 from nagphormer.training.loop import Trainer
-from nagphormer.training.run import network
-from nagphormer.training.source import token_source
-from nagphormer.training.sources import StoredTokens, TokenSource
-from nagphormer.training.task import Classes, Task
+from nagphormer.training.plan import decide, shape_of
+from nagphormer.training.sources import StoredTokens, token_source
+from nagphormer.training.task import Task
 
-FASTER: Precision = "bf16" if machine("cpu").fast_bf16 else "fp32"
+HERE = machine("cpu")
+FASTER: Precision = "bf16" if HERE.fast_bf16 else "fp32"
 PHYSICS = replace(SAME, hidden_dim=128, hops=5)
 
 
@@ -121,19 +123,20 @@ def _physics_dense() -> Callable[[], object]:
 def _physics_projected() -> Callable[[], object]:
     graph = load_graph("physics")
     config = replace(PHYSICS, project_first="always", precision=FASTER)
-    return _trainer_step(graph, token_source(graph, config, "cpu"), config)
+    plan = decide(graph, config, HERE)
+    return _trainer_step(graph, token_source(graph, plan.tokens, plan.way, HERE.device), config)
 
 
 def _trainer_step(graph: Graph, source: TokenSource, config: TrainConfig) -> Callable[[], object]:
     """A step of our own training, its batch drawn and assembled."""
     classes = Classes.of(graph)
-    model = network(config, source.width, classes).train()
+    model = NAGphormer(shape_of(config, source.width, classes.num_classes, feature_dropout=0.0)).train()
     trainer = Trainer(model, source, Task(graph, classes, "cpu"), dict(graph.splits), config)
     batches = _batches(graph.num_nodes)
 
     def step() -> None:
         batch = next(batches)
-        trainer._step(batch, source.fetch(trainer._pieces(batch)))
+        trainer._step(len(batch), list(source.batches(trainer._pieces(batch))))
 
     return step
 

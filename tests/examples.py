@@ -1,9 +1,16 @@
 """A small graph with names of its own, and settings that train on it in a moment."""
 
+from pathlib import Path
+
 import numpy as np
 import scipy.sparse as sp
 
-from nagphormer import from_scipy, random_split, synthetic_graph
+from nagphormer import Graph, TokenStore, TrainConfig, from_scipy, random_split, synthetic_graph
+from nagphormer.device import Machine, machine
+from nagphormer.training.batches import TokenSource
+from nagphormer.training.plan import decide
+from nagphormer.training.run import Run, train
+from nagphormer.training.run_folder import RunFolder
 
 NAMES = ("ash", "birch", "cedar", "date")
 SETTINGS = {
@@ -14,6 +21,7 @@ SETTINGS = {
     "dropout": 0.1,
     "attention_dropout": 0.1,
     "feature_dropout": 0.0,
+    "readout": "attention",
     "linear": True,
     "hops": 2,
     "encoding_dim": 0,
@@ -22,15 +30,18 @@ SETTINGS = {
     "warmup_updates": 2,
     "decay_updates": 100,
     "weight_decay": 0.01,
+    "clip_norm": 0.0,
+    "class_weights": "none",
     "batch_size": 50,
     "epochs": 4,
     "patience": 50,
     "averaging": 0.85,
     "precision": "fp32",
+    "project_first": "auto",
     "device": "cpu",
     "seed": 0,
 }
-"""All that matters, so that no test depends on a default."""
+"""None is left to its default."""
 
 
 def named_graph(seed=0, num_classes=3, num_features=8, sparse=False, split=True, name="small"):
@@ -54,3 +65,17 @@ def multi_label_graph():
     return random_split(
         from_scipy(graph.adjacency(), graph.features, labels, node_ids=graph.ids, class_names=graph.class_names)
     )
+
+
+def train_model(
+    graph: Graph,
+    config: TrainConfig,
+    store: TokenStore | None = None,
+    folder: Path | None = None,
+    here: Machine | None = None,
+    **parts,
+) -> tuple[Run, TokenSource]:
+    """Decide and train; a run that was begun in the folder goes on."""
+    here = here or machine(config.device)
+    taken = None if folder is None else RunFolder.take(folder, resume=True)
+    return train(graph, decide(graph, config, here, store, taken and taken.begun), here, store, taken, **parts)

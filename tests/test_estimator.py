@@ -14,6 +14,7 @@ from examples import SETTINGS, multi_label_graph, named_graph
 from sklearn.base import clone
 
 from nagphormer import NodeClassifier, TrainConfig, UserError, from_scipy, hop_tokens, load_graph, random_split
+from nagphormer.device import machine
 from nagphormer.metrics import METRICS
 from nagphormer.training.task import Task
 
@@ -571,14 +572,28 @@ def test_what_was_trained_on_a_gpu_is_loaded_where_there_is_none(graph, fitted, 
     assert np.array_equal(NodeClassifier.load(saved).predict_proba(graph), fitted.predict_proba(graph))
 
 
-def test_what_was_trained_on_sparse_features_can_be_fitted_to_dense_ones_after_loading(graph, tmp_path):
-    settings = SETTINGS | {"project_first": "always", "epochs": 1}
-    NodeClassifier(**settings).fit(named_graph(sparse=True)).save(tmp_path / "run")
-    assert NodeClassifier.load(tmp_path / "run").fit(graph).config_.project_first == "never"
+def test_what_was_trained_on_sparse_features_can_be_fitted_to_dense_ones_after_loading(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr("nagphormer.training.plan.projecting_pays", lambda *_: True)
+    first = NodeClassifier(**SETTINGS | {"epochs": 1}).fit(named_graph(sparse=True))
+    assert first.config_.project_first == "always"
+    first.save(tmp_path / "run")
+    loaded = NodeClassifier.load(tmp_path / "run")
+    assert loaded.project_first == "auto"
+    assert loaded.fit(graph).config_.project_first == "never"
+
+
+def test_a_loaded_estimator_has_the_parameters_that_were_given_and_the_settings_that_were_decided(graph, tmp_path):
+    given = SETTINGS | {"precision": "auto", "feature_dropout": None, "device": None, "epochs": 1}
+    first = NodeClassifier(**given).fit(graph)
+    first.save(tmp_path / "run")
+    loaded = NodeClassifier.load(tmp_path / "run")
+    assert clone(loaded).get_params() == first.get_params()
+    assert loaded.config_ == first.config_
+    assert loaded.config_.precision in ("fp32", "bf16")
 
 
 def test_predictions_are_made_on_the_device_asked_for(graph, fitted, monkeypatch):
     asked = []
-    monkeypatch.setattr("nagphormer.inference.predict.resolve_device", lambda device: asked.append(device) or "cpu")
+    monkeypatch.setattr("nagphormer.estimator.machine", lambda device: asked.append(device) or machine("cpu"))
     fitted.predict(graph, tokens=hop_tokens(graph, 2, device="cpu"))
     assert asked == ["cpu"]

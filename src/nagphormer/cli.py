@@ -13,7 +13,7 @@ from nagphormer import __version__, console, progress
 from nagphormer.console import describe_run, describe_store, result, say, say_next, table, timed
 from nagphormer.errors import UserError, nearest
 from nagphormer.files import check_writable, format_size
-from nagphormer.settings import Dtype, Scaling, TrainConfig, check_settings, field_help, read_yaml
+from nagphormer.settings import Dtype, Scaling, TokenSettings, TrainConfig, check_settings, field_help, read_yaml
 
 app = App(
     name="nagphormer",
@@ -148,11 +148,15 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
     """
     from nagphormer.data.datasets import BUNDLED, find, load_graph
     from nagphormer.data.summary import summarize
-    from nagphormer.inference.predict import score
-    from nagphormer.tokens.hop2token import hop_tokens
+    from nagphormer.device import machine
+    from nagphormer.inference.predict import probabilities, question
+    from nagphormer.metrics import accuracy
+    from nagphormer.tokens.hop2token import make_tokens
     from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
-    from nagphormer.training.run import train_model
-    from nagphormer.training.source import tokens_folder
+    from nagphormer.training.plan import decide
+    from nagphormer.training.run import train
+    from nagphormer.training.run_folder import RunFolder
+    from nagphormer.training.sources import tokens_folder
 
     path = BUNDLED / "cora.npz"
     name = "cora" if find("cora") == path else path  # yours, where you have one, may number its nodes otherwise
@@ -163,22 +167,24 @@ def demo(*, out: Path = Path("nagphormer-demo")) -> None:
         f"  Cora: {graph.num_nodes:,} papers, {graph.num_edges:,} citations, {graph.num_features:,} words, "
         f"{graph.num_classes} fields; {facts['homophily']:.0%} of citations stay within a field"
     )
-    config = TrainConfig()
-    tokens_path = tokens_folder(out / "run", graph, config)
+    config, here = TrainConfig(), machine()
+    wanted = TokenSettings(hops=config.hops, encoding_dim=config.encoding_dim)
     with timed("2. Structural encoding and hop tokens"):
-        store = hop_tokens(graph, hops=config.hops, encoding_dim=config.encoding_dim, out=tokens_path)
+        store = make_tokens(graph, wanted, tokens_folder(out / "run", graph, wanted))
     say(f"  {describe_store(store)}")
     with timed("3. Train NAGphormer"):
-        trained, source = train_model(graph, config, store, out / "run")
-    say(f"  {describe_run(trained)}")
+        folder = RunFolder.take(out / "run", resume=True)
+        run, source = train(graph, decide(graph, config, here, store, folder.begun), here, store, folder)
+    say(f"  {describe_run(run)}")
     with timed("4. Train an MLP on the words alone, without the graph"):
-        mlp = mlp_accuracy(graph, trained.config)
+        mlp = mlp_accuracy(graph, run.config)
     with timed("5. Train logistic regression on the same tokens"):
-        logistic = logistic_accuracy(graph, trained.config, source)
-    accuracy = score(trained, source, graph, "test", "accuracy")
+        logistic = logistic_accuracy(graph, run.config, source)
+    nodes, target = question(run, graph, "test")
+    right = accuracy(target, probabilities(run, source, nodes))
     result(
-        {"run": str(out / "run"), "test_accuracy": accuracy, "mlp": mlp, "logistic_regression": logistic},
-        f"test accuracy: NAGphormer {accuracy:.1%}, logistic regression on the tokens {logistic:.1%}, "
+        {"run": str(out / "run"), "test_accuracy": right, "mlp": mlp, "logistic_regression": logistic},
+        f"test accuracy: NAGphormer {right:.1%}, logistic regression on the tokens {logistic:.1%}, "
         f"MLP without the graph {mlp:.1%}\nwrote {out / 'run'}: weights, settings, metrics",
     )
     say_next("predict", out / "run", name, "--out", "predictions.csv")
@@ -292,8 +298,8 @@ def prepare(
     say_next("train", graph, "--tokens", out, "--out", "my-run")
 
 
-@app.command
-def train(
+@app.command(name="train")
+def train_run(
     graph: str,
     /,
     settings: TrainFlags = TrainFlags(),  # type: ignore[valid-type]  # noqa: B008 (it is frozen)
@@ -320,44 +326,41 @@ def train(
         allow_pickle: let a data set's download be read from pickles, which can run any code.
     """
     global _after_interrupt
-    from nagphormer.data.datasets import load_graph
+    from nagphormer.data.datasets import load_graph, name_of
+    from nagphormer.data.splits import with_splits
     from nagphormer.device import machine
-    from nagphormer.inference.predict import write_predictions
+    from nagphormer.inference.table import write_predictions
     from nagphormer.settings import resolve
     from nagphormer.tokens.store import TokenStore
+    from nagphormer.training.plan import decide
     from nagphormer.training.ranks import ranks_of_torchrun
-    from nagphormer.training.run import check_vacant_run, train_model
-    from nagphormer.training.task import with_splits
+    from nagphormer.training.run import train
+    from nagphormer.training.run_folder import RunFolder
 
-    given = asdict(settings)
-    with ranks_of_torchrun(given["device"]) as ranks:
-        machine(given["device"], gpu_memory)
+    flags = asdict(settings)
+    with ranks_of_torchrun(flags["device"]) as ranks:
         if not ranks.first:
             _be_silent()
-        if ranks.first and not resume:
-            check_vacant_run(out)
+        folder = RunFolder.take(out, resume, ranks)
         store = None if tokens is None else TokenStore.open(tokens)
-        if not ranks.first:
-            ranks.wait()  # the first one may have to download it
-        loaded = load_graph(graph, seed=given["seed"] or 0, allow_pickle=allow_pickle)
-        if ranks.first:
-            ranks.wait()
-        config = resolve(recipe, loaded.name, given, store.tokens if store else None)
-        if config.seed != (given["seed"] or 0):  # the recipe's
-            loaded = load_graph(graph, seed=config.seed, allow_pickle=allow_pickle)
-        loaded = with_splits(loaded, config.seed)
+        given = resolve(recipe, name_of(graph), flags, store.tokens if store else None)
+        here = machine(given.device, gpu_memory)
+        with ranks.in_turn():  # the first one may have to download it
+            loaded = load_graph(graph, seed=given.seed, allow_pickle=allow_pickle)
+        loaded = with_splits(loaded, given.seed)
+        plan = ranks.agreed(decide(loaded, given, here, store, folder.begun))
         _after_interrupt = f"run it again with --resume to go on: what was learned so far is in {out}"
         counts = ", ".join(f"{len(nodes):,} {split}" for split, nodes in loaded.splits.items())
         with timed(f"training on {counts} nodes" + (f", {ranks.count} ranks" if ranks.count > 1 else "")):
-            trained, source = train_model(loaded, config, store, out, tensorboard, ranks)
-        if ranks.first and not trained.diverged:
-            write_predictions(trained, source, loaded, out / "predictions.parquet")
+            run, source = train(loaded, plan, here, store, folder, tensorboard)
+        if ranks.first and not run.diverged:
+            write_predictions(run, source, loaded, out / "predictions.parquet")
         ranks.wait()
     if not ranks.first:
         return
-    result({"path": str(out), **trained.outcome}, f"wrote {out}: {describe_run(trained)}")
-    if trained.diverged:
-        raise UserError(trained.diverged)
+    result({"path": str(out), **run.best.outcome}, f"wrote {out}: {describe_run(run)}")
+    if run.diverged:
+        raise UserError(run.diverged)
     say_next("evaluate", out, graph, "--split", "test")
 
 
@@ -378,12 +381,13 @@ def evaluate(
         use: where tokens are and what to run on.
         split: train, val or test.
     """
-    from nagphormer.inference.predict import check_question, open_source, scores
+    from nagphormer.inference.predict import open_source, probabilities, question
+    from nagphormer.metrics import measure
 
-    trained, loaded = _open_run(run, graph, use)
-    check_question(trained, loaded, split)
-    source = open_source(trained, loaded, use.device, use.tokens, run)
-    facts = scores(trained, source, loaded, split)
+    trained, loaded, device = _open_run(run, graph, use)
+    nodes, target = question(trained, loaded, split)
+    source = open_source(trained, loaded, device, use.tokens, run)
+    facts = measure(target, probabilities(trained, source, nodes))
     result(facts, table({name: None if value is None else f"{value:.4f}" for name, value in facts.items()}))
     say_next("predict", run, graph, "--out", "predictions.parquet")
 
@@ -407,15 +411,16 @@ def predict(
         out: file to write, .parquet or .csv; on a cluster, the folder of a Parquet data set.
         cluster: address of a Ray cluster that predicts; without one, a local cluster is started.
     """
-    from nagphormer.inference.predict import check_table_path, open_source, write_predictions
+    from nagphormer.inference.predict import open_source
+    from nagphormer.inference.table import check_table_path, write_predictions
 
     if cluster is None:
         check_table_path(out)
     elif use.device not in (None, "cpu"):
         raise UserError(f"a cluster works on processors, not on {use.device!r}: leave --device out")
-    trained, loaded = _open_run(run, graph, use)
+    trained, loaded, device = _open_run(run, graph, use)
     if cluster is None:
-        source = open_source(trained, loaded, use.device, use.tokens, run)
+        source = open_source(trained, loaded, device, use.tokens, run)
         write_predictions(trained, source, loaded, out)
     else:
         from nagphormer.inference.cluster import write_data_set
@@ -482,17 +487,14 @@ def _cost(graph: Any, hops: int, encoding_dim: int) -> dict[str, Any]:
 
 
 def _open_run(run: Path, graph: str, use: UseConfig) -> Any:
-    """The trained model, and the graph; if it is that of training, with the splits of training."""
+    """The trained model, the graph, and the device to use."""
     from nagphormer.data.datasets import load_graph
     from nagphormer.device import machine
-    from nagphormer.training.run import load_run
+    from nagphormer.training.run_folder import load_run
 
-    machine(use.device, use.gpu_memory)
+    device = machine(use.device, use.gpu_memory).device
     trained = load_run(run)
-    loaded = load_graph(graph, seed=trained.config.seed, allow_pickle=use.allow_pickle)
-    if loaded.fingerprint == trained.graph["fingerprint"]:
-        loaded = loaded.with_splits(**trained.splits)
-    return trained, loaded
+    return trained, load_graph(graph, seed=trained.config.seed, allow_pickle=use.allow_pickle), device
 
 
 def _report_store(store: Any) -> None:

@@ -57,16 +57,17 @@ def timed(text: str) -> Iterator[None]:
     say(f"  done in {time.perf_counter() - start:.1f} s")
 
 
-def describe_run(trained: Any) -> str:
+def describe_run(run: Any) -> str:
     """How training ended, in a line."""
-    outcome = trained.outcome
+    member = run.best
+    outcome, plan = member.outcome, member.plan
     if not outcome["best_epoch"]:
         return "no epoch was finished"
-    metric = "micro-F1" if trained.classes.multi_label else "accuracy"
-    way = "features projected first" if trained.config.project_first == "always" else "stored tokens"
+    metric = "micro-F1" if run.classes.multi_label else "accuracy"
+    way = "features projected first" if plan.way == "projected" else "stored tokens"
     return (
         f"best of {outcome['epochs']} epochs is {outcome['best_epoch']}, validation {metric} "
-        f"{outcome['best_metric']:.4f}; {trained.num_parameters:,} parameters, {trained.config.precision}, {way}"
+        f"{outcome['best_metric']:.4f}; {member.num_parameters:,} parameters, {plan.precision}, {way}"
     )
 
 

@@ -2,19 +2,22 @@
 
 import os
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nagphormer.data.graph import Graph
+from nagphormer.data.splits import with_splits
+from nagphormer.device import machine
 from nagphormer.errors import UserError, nearest
 from nagphormer.inference import predict
+from nagphormer.metrics import METRICS, check_metric
 from nagphormer.settings import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig, resolve
 from nagphormer.tokens.store import TokenStore
-from nagphormer.training.run import Trained, check_vacant_run, load_run, train_model
-from nagphormer.training.sources import TokenSource
-from nagphormer.training.task import with_splits
+from nagphormer.training.batches import TokenSource
+from nagphormer.training.plan import decide
+from nagphormer.training.run import Run, train
+from nagphormer.training.run_folder import RunFolder, load_run
 
 
 class NodeClassifier:
@@ -103,14 +106,14 @@ class NodeClassifier:
             graph: a graph with labels; without splits it gets a random one, and a warning says so.
             tokens: its token store, for graphs whose tokens should stay on disk; made in memory by default.
         """
-        given = {name: value for name, value in self.get_params().items() if name != "recipe"}
-        config = resolve(self.recipe, graph.name, given, tokens.tokens if tokens else None)  # type: ignore[attr-defined]
-        graph = with_splits(graph, config.seed)
-        trained, source = train_model(graph, config, tokens)
-        self._adopt(trained)
+        params = {name: value for name, value in self.get_params().items() if name != "recipe"}
+        given = resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)  # type: ignore[attr-defined]
+        graph, here = with_splits(graph, given.seed), machine(given.device)
+        run, source = train(graph, decide(graph, given, here, tokens), here, tokens)
+        self._adopt(run)
         self.tokens_, self._tokens_graph = source, graph.fingerprint
-        if trained.diverged:
-            raise UserError(trained.diverged)
+        if run.diverged:
+            raise UserError(run.diverged)
         return self
 
     def predict(
@@ -155,43 +158,41 @@ class NodeClassifier:
 
         One of accuracy, macro_f1, micro_f1 and roc_auc, of which more is better, or log_loss and ece, of which less is.
         """
-        predict.check_question(self._fitted(), graph, split, metric)
-        return predict.score(self._fitted(), self._source_of(graph, tokens), graph, split, metric)
+        run = self._fitted()
+        check_metric(metric)
+        nodes, target = predict.question(run, graph, split)
+        return METRICS[metric](target, predict.probabilities(run, self._source_of(graph, tokens), nodes))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a run folder: weights, settings, history; no pickle. `load` and the command line read it."""
-        check_vacant_run(Path(path))
-        self._fitted().save(Path(path))
+        RunFolder.take(path).write(self._fitted())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "NodeClassifier":
-        """Open what `save` or `nagphormer train` wrote."""
-        trained = load_run(path)
-        settings = asdict(trained.config) | {"device": None}  # this machine may have another
-        if settings["project_first"] == "always":
-            settings["project_first"] = None  # another graph's features may be dense
-        loaded = cls(**settings)
-        loaded._adopt(trained)
+        """Open what `save` or `nagphormer train` wrote; its parameters are what was given at training."""
+        run = load_run(path)
+        loaded = cls(**asdict(run.best.plan.given) | {"device": None})  # this machine may have another
+        loaded._adopt(run)
         return loaded
 
-    def _adopt(self, trained: Trained) -> None:
-        self._trained = trained
+    def _adopt(self, run: Run) -> None:
+        self._run = run
         self.tokens_ = None
-        self.classes_ = trained.classes.values
-        self.config_ = trained.config
-        self.model_ = trained.model
-        self.history_ = trained.history
-        self.splits_ = trained.splits
-        self.best_epoch_ = trained.outcome["best_epoch"]
+        self.classes_ = run.classes.values
+        self.config_ = run.config
+        self.model_ = run.best.model
+        self.history_ = run.best.history
+        self.splits_ = run.splits
+        self.best_epoch_ = run.best.outcome["best_epoch"]
 
     @property
     def _multi_label(self) -> bool:
         return self._fitted().classes.multi_label
 
-    def _fitted(self) -> Trained:
-        if not hasattr(self, "_trained"):
+    def _fitted(self) -> Run:
+        if not hasattr(self, "_run"):
             raise UserError("this NodeClassifier is not fitted yet: call fit(graph) or NodeClassifier.load(path) first")
-        return self._trained
+        return self._run
 
     def _infer(self, work: Any, graph: Graph, nodes: Any, node_ids: Any, tokens: TokenStore | None) -> np.ndarray:
         positions = predict.positions(graph, nodes, node_ids)
@@ -199,8 +200,8 @@ class NodeClassifier:
 
     def _source_of(self, graph: Graph, tokens: TokenStore | None) -> TokenSource:
         """The graph's tokens: given, those used last, or made now."""
-        trained = self._fitted()
+        run = self._fitted()
         if tokens is not None or self.tokens_ is None or self._tokens_graph != graph.fingerprint:
-            self.tokens_ = predict.open_source(trained, graph, self.device, tokens)  # type: ignore[attr-defined]
+            self.tokens_ = predict.open_source(run, graph, machine(self.device).device, tokens)  # type: ignore[attr-defined]
             self._tokens_graph = graph.fingerprint
         return self.tokens_

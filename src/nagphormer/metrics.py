@@ -100,6 +100,17 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
+def measure(target: np.ndarray, probability: np.ndarray) -> dict[str, float | None]:
+    """Every metric; None for one that the nodes do not allow."""
+    found: dict[str, float | None] = {}
+    for name, metric in METRICS.items():
+        try:
+            found[name] = metric(target, probability)
+        except UserError:
+            found[name] = None
+    return found
+
+
 def check_metric(metric: str) -> None:
     """Refuse a name that is none of `METRICS`."""
     if metric not in METRICS:

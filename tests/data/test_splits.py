@@ -1,9 +1,11 @@
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from nagphormer import UserError, from_scipy, per_class_split, random_split
-from nagphormer.data.splits import budget_split
+from nagphormer.data.splits import budget_split, with_splits
 
 
 def graph_with(labels, **parts):
@@ -125,3 +127,29 @@ def test_counts_below_one_are_refused(split):
 def test_a_share_that_is_a_hair_below_a_whole_number_of_nodes_is_that_number():
     graph = random_split(from_scipy(sp.csr_array((100, 100)), labels=np.arange(100) % 2), train=0.29, val=0.28)
     assert [len(graph.splits[name]) for name in ("train", "val", "test")] == [29, 28, 43]
+
+
+def test_a_graph_without_splits_gets_a_random_one_and_a_warning_names_the_seed():
+    graph = graph_with(np.arange(20) % 3)
+    with pytest.warns(UserWarning, match="no splits.*60 % train.*seed 5"):
+        drawn = with_splits(graph, seed=5)
+    expected = random_split(graph, train=0.6, val=0.2, seed=5).splits
+    assert {name: nodes.tolist() for name, nodes in drawn.splits.items()} == {
+        name: nodes.tolist() for name, nodes in expected.items()
+    }
+
+
+def test_a_graph_with_splits_keeps_them_without_a_warning():
+    graph = graph_with(np.arange(20) % 3, splits={"train": [0, 4]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert with_splits(graph, seed=5) is graph
+
+
+def test_a_graph_knows_whether_its_splits_were_drawn():
+    graph = graph_with(np.arange(90) % 3)
+    drawn = [random_split(graph), per_class_split(graph, 3, 3), budget_split(graph, 3, 3)]
+    assert [each.drawn for each in drawn] == [True] * 3
+    assert not graph.drawn
+    assert not drawn[0].with_splits(test=[1]).drawn
+    assert drawn[0].with_name("new").drawn

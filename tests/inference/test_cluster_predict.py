@@ -5,8 +5,9 @@ import pytest
 
 from nagphormer import UserError, hop_tokens, load_graph, synthetic_graph
 from nagphormer.inference import cluster
-from nagphormer.inference.predict import open_source, write_predictions
-from nagphormer.training.run import load_run
+from nagphormer.inference.predict import open_source
+from nagphormer.inference.table import write_predictions
+from nagphormer.training.run_folder import load_run
 
 pytest.importorskip("ray", reason="needs the extra cluster")
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
@@ -27,7 +28,7 @@ def test_parts_together_are_the_whole_table(place, run, monkeypatch):
     source = open_source(trained, graph, "cpu", None, place / "run")
     write_predictions(trained, source, graph, place / "whole.parquet")
     for number in range(3):  # as a worker does it
-        tokens = place / "run" / trained.tokens["path"] if trained.tokens["path"] else next(place.glob("tokens-*"))
+        tokens = next(place.glob("tokens-*"))
         parts = cluster.Parts(*map(str, (place / "run", place / "graph", tokens, place)))
         assert parts.write(number) == (1000, 1000, 500)[number]
     parts = [parquet.read_table(path) for path in sorted(place.glob("part-*.parquet"))]
@@ -51,7 +52,6 @@ def test_without_tokens_or_a_graph_folder_it_is_refused(place):
     trained, graph = load_run(place / "run"), load_graph(place / "graph")
     with pytest.raises(UserError, match="graph folder"):
         cluster.write_data_set(trained, place / "run", synthetic_graph(2500, 10_000, 12, 3), place / "out", "local")
-    trained.tokens["path"] = None
     next(place.glob("tokens-*")).rename(place / "elsewhere")
     with pytest.raises(UserError, match="nagphormer prepare"):
         cluster.write_data_set(trained, place / "run", graph, place / "out", "local")

@@ -1,18 +1,16 @@
+import json
 import warnings
 from dataclasses import replace
 
 import numpy as np
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
 import torch
-from examples import SETTINGS, multi_label_graph, named_graph
+from examples import SETTINGS, multi_label_graph, named_graph, train_model
 
-from nagphormer import TrainConfig, UserError, from_scipy, hop_tokens
+from nagphormer import NodeClassifier, TrainConfig, UserError, from_scipy, hop_tokens, load_graph, random_split
 from nagphormer.inference import predict
-from nagphormer.metrics import METRICS, decide
-from nagphormer.training.run import train_model
+from nagphormer.metrics import METRICS, decide, measure
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GRAPH = named_graph()
@@ -24,13 +22,13 @@ def model():
     return train_model(GRAPH, TrainConfig(**SETTINGS))
 
 
+def scores(run, source, graph, split):
+    nodes, target = predict.question(run, graph, split)
+    return measure(target, predict.probabilities(run, source, nodes))
+
+
 def with_ids(ids):
     return from_scipy(sp.coo_array((3, 3)), node_ids=ids)
-
-
-def read(path):
-    reader = pyarrow.parquet.read_table if path.suffix == ".parquet" else pyarrow.csv.read_csv
-    return reader(path)
 
 
 # which nodes
@@ -165,6 +163,30 @@ def test_splits_are_the_graphs_own_before_those_of_training(model):
         predict.split_nodes(trained, GRAPH, "tests")
 
 
+def test_splits_drawn_from_a_seed_give_way_to_those_of_training(model):
+    trained, _ = model
+    again = random_split(GRAPH, seed=5)
+    assert again.drawn
+    with warnings.catch_warnings(action="error"):
+        assert np.array_equal(predict.split_nodes(trained, again, "test"), GRAPH.splits["test"])
+    other = named_graph(seed=1)
+    assert np.array_equal(predict.split_nodes(trained, other, "test"), other.splits["test"])
+
+
+@pytest.mark.filterwarnings("ignore:Cyclopts application invoked", "always:.* were trained on")
+def test_the_command_line_and_python_judge_by_the_same_nodes(tmp_path, run):
+    graph = random_split(GRAPH, seed=5)
+    graph.save(tmp_path / "graph")  # a file gives them
+    _, _ = train_model(GRAPH, TrainConfig(**SETTINGS | {"epochs": 1}), folder=tmp_path / "run")
+    with pytest.warns(UserWarning, match="were trained on"):
+        score = NodeClassifier.load(tmp_path / "run").score(load_graph(tmp_path / "graph"))
+    code, printed, words = run("--json", "evaluate", "run", "graph")
+    assert code == 0
+    assert json.loads(printed)["accuracy"] == score
+    assert f"judged by the {len(graph.splits['test'])} test nodes of the graph" in words
+    assert words.count("were trained on") == 1
+
+
 def test_a_model_trained_on_sparse_features_reads_dense_ones_too():
     sparse = named_graph(sparse=True)
     trained, source = train_model(sparse, TrainConfig(**SETTINGS | {"project_first": "always"}))
@@ -201,11 +223,11 @@ def test_a_slice_may_run_backwards(model):
 
 def test_predicting_leaves_no_gradient_and_no_training_mode(model):
     trained, source = model
-    trained.model.train()
+    trained.best.model.train()
     one, other = (predict.probabilities(trained, source, np.arange(120)) for _ in range(2))
     assert np.array_equal(one, other)  # dropout is off
-    assert not trained.model.training
-    assert all(weight.grad is None or not weight.grad.requires_grad for weight in trained.model.parameters())
+    assert not trained.best.model.training
+    assert all(weight.grad is None or not weight.grad.requires_grad for weight in trained.best.model.parameters())
 
 
 @pytest.mark.parametrize("graph", [named_graph(), multi_label_graph()], ids=["one label", "several"])
@@ -220,25 +242,26 @@ def test_decisions_are_what_the_probabilities_say(graph):
 
 
 def test_scores_are_all_the_metrics_of_a_split(model):
-    found = predict.scores(*model, GRAPH, "val")
-    assert found == {metric: predict.score(*model, GRAPH, "val", metric) for metric in METRICS}
+    found = scores(*model, GRAPH, "val")
+    nodes, target = predict.question(model[0], GRAPH, "val")
+    assert found == {name: work(target, predict.probabilities(*model, nodes)) for name, work in METRICS.items()}
 
 
 def test_a_class_that_was_never_seen_cannot_be_scored(model):
     with pytest.raises(UserError, match="class 'date', which the model has never seen: it knows ash, birch, cedar"):
-        predict.scores(*model, replace(GRAPH, class_names=("ash", "birch", "date")), "test")
+        scores(*model, replace(GRAPH, class_names=("ash", "birch", "date")), "test")
 
 
 def test_unlabeled_nodes_cannot_be_scored(model):
     labels = GRAPH.labels.copy()
     labels[GRAPH.splits["test"][:2]] = -1
     with pytest.raises(UserError, match="2 of the nodes have no label"):
-        predict.scores(*model, replace(GRAPH, labels=labels), "test")
+        scores(*model, replace(GRAPH, labels=labels), "test")
 
 
 def test_a_split_of_one_class_has_an_accuracy(model):
     alike = np.setdiff1d(np.flatnonzero(GRAPH.labels == 0), GRAPH.splits["train"])
-    assert 0 <= predict.scores(*model, GRAPH.with_splits(test=alike), "test")["accuracy"] <= 1
+    assert 0 <= scores(*model, GRAPH.with_splits(test=alike), "test")["accuracy"] <= 1
 
 
 def test_testing_on_nodes_that_were_trained_on_warns(model):
@@ -247,116 +270,10 @@ def test_testing_on_nodes_that_were_trained_on_warns(model):
         predict.split_nodes(trained, GRAPH.with_splits(test=GRAPH.splits["train"][:2]), "test")
 
 
-def test_a_large_table_has_few_row_groups(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(predict, "rows_at_once", lambda *_: 3)
-    predict.write_predictions(*model, GRAPH, tmp_path / "found.parquet")
-    assert pyarrow.parquet.ParquetFile(tmp_path / "found.parquet").num_row_groups == 1
-
-
-# the table of predictions
-
-
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_the_table_has_a_row_for_every_node_with_its_id_and_names(ending, model, tmp_path):
-    path = tmp_path / f"found.{ending}"
-    predict.write_predictions(*model, GRAPH, path)
-    table = read(path)
-    probability = predict.probabilities(*model, np.arange(120))
-    assert table.column_names == ["node_id", "prediction", "probability", "p_ash", "p_birch", "p_cedar"]
-    assert table["node_id"].to_pylist() == GRAPH.node_ids.tolist()
-    assert table["prediction"].to_pylist() == np.array(GRAPH.class_names)[probability.argmax(axis=1)].tolist()
-    np.testing.assert_allclose(table["probability"], probability.max(axis=1), rtol=1e-6)
-    for column, name in enumerate(GRAPH.class_names):
-        np.testing.assert_allclose(table[f"p_{name}"], probability[:, column], rtol=1e-6)
-
-
-def test_a_table_written_in_many_blocks_is_the_same(model, tmp_path, monkeypatch):
-    predict.write_predictions(*model, GRAPH, tmp_path / "one.parquet")
-    monkeypatch.setattr(predict, "rows_at_once", lambda *_: 7)
-    predict.write_predictions(*model, GRAPH, tmp_path / "many.parquet")
-    one, many = (read(tmp_path / f"{name}.parquet") for name in ("one", "many"))
-    assert many.drop("probability").schema == one.drop("probability").schema
-    assert many["node_id"].to_pylist() == one["node_id"].to_pylist()
-    np.testing.assert_allclose(many["p_ash"], one["p_ash"], rtol=1e-5)
-
-
-def test_without_names_the_table_has_numbers(tmp_path):
-    plain = replace(GRAPH, ids=None, class_names=None)
-    predict.write_predictions(*train_model(plain, TrainConfig(**SETTINGS)), plain, tmp_path / "found.csv")
-    table = read(tmp_path / "found.csv")
-    assert table.column_names == ["node_id", "prediction", "probability", "p_0", "p_1", "p_2"]
-    assert table["node_id"].to_pylist() == list(range(120))
-    assert set(table["prediction"].to_pylist()) <= {0, 1, 2}
-
-
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_several_labels_of_a_node_are_joined_by_a_bar(ending, tmp_path):
-    graph = multi_label_graph()
-    trained, source = train_model(graph, TrainConfig(**SETTINGS | {"epochs": 20}))
-    path = tmp_path / f"found.{ending}"
-    predict.write_predictions(trained, source, graph, path)
-    table = read(path)
-    assert table.column_names == ["node_id", "prediction", "probability", "p_ash", "p_birch", "p_cedar"]
-    probability = predict.probabilities(trained, source, np.arange(120))
-    names = np.array(graph.class_names)
-    assert table["prediction"].to_pylist() == ["|".join(names[row > 0.5]) for row in probability]
-    assert any("|" in text for text in table["prediction"].to_pylist())
-
-
-def test_an_older_table_is_replaced_whole_or_not_at_all(model, tmp_path, monkeypatch):
-    path = tmp_path / "found.csv"
-    path.write_text("old")
-
-    def fail(*_):
-        raise RuntimeError("half way")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(predict, "_table", fail)
-        with pytest.raises(RuntimeError, match="half way"):
-            predict.write_predictions(*model, GRAPH, path)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["found.csv"]
-    assert path.read_text() == "old"
-    predict.write_predictions(*model, GRAPH, path)
-    assert read(path).num_rows == 120
-
-
-def test_a_folder_is_no_table(tmp_path):
-    (tmp_path / "found.csv").mkdir()
-    with pytest.raises(UserError, match=r"found\.csv is a folder: name a file to write"):
-        predict.check_table_path(tmp_path / "found.csv")
-
-
-@pytest.mark.parametrize("name", ["found.txt", "found", "found.parquet.gz", "csv"])
-def test_an_ending_that_names_no_format_is_refused(name):
-    with pytest.raises(UserError, match=f"{name} should end in .parquet or .csv"):
-        predict.check_table_path(name)
-
-
-def test_endings_that_name_a_format_are_taken():
-    predict.check_table_path("found.parquet")
-    predict.check_table_path("folder/found.csv")
-
-
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_a_table_of_many_row_groups_has_every_node_once(ending, model, tmp_path, monkeypatch):
-    monkeypatch.setattr(predict, "rows_at_once", lambda *_: 7)
-    monkeypatch.setattr(predict, "GROUP_ROWS", 20)
-    predict.write_predictions(*model, GRAPH, tmp_path / f"found.{ending}")
-    table = read(tmp_path / f"found.{ending}")
-    assert table["node_id"].to_pylist() == GRAPH.node_ids.tolist()
-    np.testing.assert_allclose(table["p_ash"], predict.probabilities(*model, np.arange(120))[:, 0], rtol=1e-5)
-
-
-def test_a_part_of_the_table_has_the_ids_of_its_own_nodes(model, tmp_path):
-    predict.write_predictions(*model, GRAPH, tmp_path / "part.parquet", rows=(50, 90))
-    table = read(tmp_path / "part.parquet")
-    assert table["node_id"].to_pylist() == GRAPH.node_ids[50:90].tolist()
-    np.testing.assert_allclose(table["p_ash"], predict.probabilities(*model, np.arange(50, 90))[:, 0], rtol=1e-5)
-
-
 def test_predictions_are_made_in_the_precision_of_training(model):
     trained, source = model
-    rough = replace(trained, config=replace(trained.config, precision="bf16"))
+    (member,) = trained.members
+    rough = replace(trained, members=(replace(member, plan=replace(member.plan, precision="bf16")),))
     exact, found = (predict.probabilities(each, source, np.arange(120)) for each in (trained, rough))
     assert not np.array_equal(found, exact)
     np.testing.assert_allclose(found, exact, atol=0.02)
@@ -372,8 +289,8 @@ def test_tokens_of_training_serve_the_graph_of_training_only(tmp_path):
     store = hop_tokens(GRAPH, 2, out=tmp_path / "tokens", device="cpu")
     run = tmp_path / "run"
     trained, _ = train_model(GRAPH, TrainConfig(**SETTINGS | {"epochs": 1}), store, run)
-    assert predict.tokens_of_training(trained, GRAPH, run).samefile(tmp_path / "tokens")
-    assert predict.tokens_of_training(trained, named_graph(seed=1), run) is None
+    assert predict.store_of(trained, GRAPH, run).samefile(tmp_path / "tokens")
+    assert predict.store_of(trained, named_graph(seed=1), run) is None
 
 
 def test_tokens_that_are_given_go_before_those_of_training(tmp_path):
@@ -392,5 +309,5 @@ def test_nodes_of_another_graph_were_not_trained_on(model):
 
 def test_a_metric_that_a_split_does_not_allow_is_none(model):
     alike = np.setdiff1d(np.flatnonzero(GRAPH.labels == 0), GRAPH.splits["train"])
-    found = predict.scores(*model, GRAPH.with_splits(test=alike), "test")
+    found = scores(*model, GRAPH.with_splits(test=alike), "test")
     assert [metric for metric, value in found.items() if value is None] == ["roc_auc"]

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from nagphormer import from_scipy, hop_tokens
-from nagphormer.model.encoder import EncoderLayer, SelfAttention, mix_values
+from nagphormer.model.encoder import EncoderLayer, SelfAttention
+from nagphormer.model.ops import mix_values
 from nagphormer.model.readout import SumReadout
 
 
@@ -127,7 +128,7 @@ def test_fact_1_a_decoupled_gcn_is_a_fixed_attention_matrix(hops, seed):
     fixed = torch.zeros(hops + 1, hops + 1)
     fixed[hops] = torch.from_numpy(beta)
     mixed = mix_values(fixed.expand(40, 1, -1, -1), tokens.unsqueeze(1)).squeeze(1)  # (N, K+1, F)
-    np.testing.assert_allclose(SumReadout()(mixed), decoupled, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(SumReadout(6)(mixed), decoupled, rtol=1e-5, atol=1e-5)
 
 
 def test_layer_dropout_takes_from_what_attention_adds():

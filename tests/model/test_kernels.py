@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from nagphormer import ModelConfig, NAGphormer
-from nagphormer.model import kernels
+from nagphormer.model import kernels, ops
 from nagphormer.model.dropout import Dropout
-from nagphormer.model.encoder import SelfAttention, add_and_norm
+from nagphormer.model.encoder import SelfAttention
 from nagphormer.model.readout import AttentionReadout
 
 needs_gpu = pytest.mark.skipif(
@@ -19,31 +19,7 @@ KINDS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 @pytest.fixture
 def fused(monkeypatch):
     """Every block of work is worth compiling for."""
-    monkeypatch.setattr(kernels, "_worthwhile", kernels.triton is not None)
-
-
-def test_small_work_is_not_compiled_for_and_the_caller_finds_all_as_it_was(monkeypatch):
-    monkeypatch.setattr(kernels, "triton", object())
-    monkeypatch.setattr(kernels, "_compiled", set())
-    seen = []
-    for values, shape in ((kernels.REPAID / 2, 8), (kernels.REPAID, 8), (1, 8), (1, 16)):
-        with kernels.worthwhile(values, shape):
-            seen.append(kernels._worthwhile)
-        assert not kernels._worthwhile
-    assert seen == [False, True, True, False]
-
-
-def test_without_triton_nothing_is_worth_it(monkeypatch):
-    monkeypatch.setattr(kernels, "triton", None)
-    monkeypatch.setattr(kernels, "_compiled", set())
-    with kernels.worthwhile(1e30, 8):
-        assert not kernels._worthwhile
-
-
-def test_the_cpu_has_no_use_for_them(monkeypatch):
-    monkeypatch.setattr(kernels, "_compiled", set())
-    with kernels.worthwhile(1e30, 8):
-        assert not kernels.usable(torch.zeros(2))
+    monkeypatch.setattr(ops, "_enough", kernels.triton is not None)
 
 
 def some(*shape, kind=torch.float32, seed=0):
@@ -158,20 +134,6 @@ def test_the_gradient_of_attention_knows_what_was_dropped():
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("width", [7, 100, 1500])
-def test_tokens_are_taken_scaled_and_padded(kind, width):
-    store, scales = torch.randn(30, 3, width).to("cuda", kind), torch.rand(width + 5).cuda()
-    nodes = torch.tensor([3, 29, 0, 3]).cuda()
-    out = torch.full((4, 3, width + 9), torch.nan, device="cuda")
-    kernels.take(store, nodes, scales, out, first=5)
-    torch.testing.assert_close(out[:, :, 5 : width + 5], store[nodes].float() * scales[5:], rtol=0, atol=0)
-    assert (out[:, :, width + 5 :] == 0).all()
-    assert out[:, :, :5].isnan().all()
-
-
-@pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize(("layers", "heads", "tokens"), [(1, 6, 11), (2, 1, 4), (0, 1, 4), (1, 3, 1), (2, 3, 4)])
@@ -192,7 +154,7 @@ def test_a_network_and_its_gradients_are_those_of_the_plain_modules(kind, layers
         nn.init.normal_(weight, std=0.1)
     batch, found = some(50, tokens, 20), []
     for enabled, rounded in ((True, kind == torch.bfloat16), (False, kind == torch.bfloat16), (False, False)):
-        monkeypatch.setattr(kernels, "_worthwhile", enabled)
+        monkeypatch.setattr(ops, "_enough", enabled)
         model.zero_grad()
         with torch.autocast("cuda", torch.bfloat16, enabled=rounded):
             logits = model(batch)
@@ -214,6 +176,6 @@ def test_modules_call_the_kernels_where_work_is_large(fused, monkeypatch):
         monkeypatch.setattr(kernels, name, lambda *given, name=name, work=work: called.append(name) or work(*given))
     hidden = some(5, 4, 32)
     SelfAttention(32, 2, 0.0).cuda()(hidden)
-    add_and_norm(hidden, None, nn.LayerNorm(32).cuda(), Dropout(0.0))
+    ops.add_norm(hidden, None, nn.LayerNorm(32).cuda(), Dropout(0.0))
     AttentionReadout(32).cuda()(hidden)
     assert called == ["attend", "add_norm", "read_out"]

@@ -33,11 +33,11 @@ def test_equal_scores_add_the_mean_of_the_hops():
 
 def test_self_is_hop_0_and_sum_adds_all_by_hand():
     tokens = torch.tensor([[[5, 7], [1, 0], [0, 3]]])
-    assert SelfReadout()(tokens).tolist() == [[5, 7]]
-    assert SumReadout()(tokens).tolist() == [[6, 10]]
+    assert SelfReadout(2)(tokens).tolist() == [[5, 7]]
+    assert SumReadout(2)(tokens).tolist() == [[6, 10]]
 
 
-@pytest.mark.parametrize("readout", [AttentionReadout(6).double(), SelfReadout(), SumReadout()])
+@pytest.mark.parametrize("readout", [AttentionReadout(6).double(), SelfReadout(6), SumReadout(6)])
 def test_without_hops_every_readout_is_the_token_itself(readout):
     tokens = some_tokens(hops=0)
     assert torch.equal(readout(tokens), tokens[:, 0])

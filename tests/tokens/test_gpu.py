@@ -240,3 +240,18 @@ def test_eigenvectors_are_exact_where_matrices_are_multiplied_in_tf32():
     finally:
         torch.set_float32_matmul_precision(precision)
     np.testing.assert_allclose(found.vectors.T @ found.vectors, np.eye(10), atol=1e-5)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@needs_triton
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("width", [7, 100, 1500])
+def test_tokens_are_taken_scaled_and_padded(kind, width):
+    store, scales = torch.randn(30, 3, width).to("cuda", kind), torch.rand(width + 5).cuda()
+    nodes = torch.tensor([3, 29, 0, 3]).cuda()
+    out = torch.full((4, 3, width + 9), torch.nan, device="cuda")
+    gpu.take(store, nodes, scales, out, first=5)
+    torch.testing.assert_close(out[:, :, 5 : width + 5], store[nodes].float() * scales[5:], rtol=0, atol=0)
+    assert (out[:, :, width + 5 :] == 0).all()
+    assert out[:, :, :5].isnan().all()

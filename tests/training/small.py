@@ -1,43 +1,35 @@
-"""Small graphs to train on, and settings that take a moment; none is left to its default."""
+"""Small graphs to train on, and settings that take a moment without anything at random but weights and batches."""
 
+import examples
 import numpy as np
 import scipy.sparse as sp
 import torch
+from examples import train_model  # noqa: F401 (for the tests beside this file)
 
 from nagphormer import Graph, NAGphormer, TrainConfig, from_scipy, random_split
+from nagphormer.data.classes import Classes
+from nagphormer.device import Machine
+from nagphormer.model.classifier import weights_drawn
+from nagphormer.model.embedding import Embedding
+from nagphormer.settings import TokenSettings
+from nagphormer.tokens.store import TokenStore
+from nagphormer.training.batches import TokenSource
 from nagphormer.training.loop import Trainer
-from nagphormer.training.run import network
-from nagphormer.training.source import token_source
-from nagphormer.training.sources import TokenSource
-from nagphormer.training.task import Classes, Task
+from nagphormer.training.plan import Plan, decide
+from nagphormer.training.sources import token_source
+from nagphormer.training.task import Task
 
-SETTINGS = {
-    "hidden_dim": 16,
-    "num_layers": 1,
-    "num_heads": 2,
+HERE = Machine("cpu", memory=10**10, gpu_memory=0, fast_bf16=False)
+SETTINGS = examples.SETTINGS | {
     "dropout": 0.0,
     "attention_dropout": 0.0,
-    "feature_dropout": 0.0,
-    "readout": "attention",
-    "linear": True,
-    "hops": 2,
-    "encoding_dim": 0,
-    "feature_scaling": "none",
-    "lr": 0.01,
     "final_lr": 0.001,
     "warmup_updates": 4,
     "decay_updates": 400,
     "weight_decay": 1e-5,
-    "clip_norm": 0.0,
-    "class_weights": "none",
     "batch_size": 32,
-    "epochs": 4,
     "patience": 100,
-    "averaging": 0.85,
-    "precision": "fp32",
     "project_first": "never",
-    "device": "cpu",
-    "seed": 0,
 }
 
 
@@ -73,14 +65,34 @@ def sparse_graph(num_nodes: int = 50, num_features: int = 23, weighted: bool = T
 
 
 def initial_network(graph: Graph, config: TrainConfig) -> NAGphormer:
-    """The network with weights drawn from the seed; torch's own random state stays as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        return network(config, graph.num_features + config.encoding_dim, Classes.of(graph))
+    """The network with weights drawn from the seed."""
+    with weights_drawn(config.seed):
+        return NAGphormer(plan_of(graph, config).model)
+
+
+def plan_of(graph: Graph, config: TrainConfig, here: Machine = HERE, store: TokenStore | None = None) -> Plan:
+    return decide(graph, config, here, store)
+
+
+def source_of(graph: Graph, config: TrainConfig, device: str = "cpu", **parts) -> TokenSource:
+    """Tokens as the settings ask for them."""
+    way = "projected" if config.project_first == "always" else "stored"
+    return token_source(graph, tokens_of(config), way, device, **parts)
+
+
+def embedded(source: TokenSource, embedding: Embedding, *nodes: torch.Tensor) -> list[torch.Tensor]:
+    """Embedded tokens of each batch: by a map of its own, as in training, or without gradients by one for all."""
+    shared = None if torch.is_grad_enabled() else source.embedder(embedding)
+    return [(shared or source.embedder(embedding))(batch) for batch in source.batches(nodes)]
+
+
+def tokens_of(config: TrainConfig) -> TokenSettings:
+    scaling = config.feature_scaling or "none"
+    return TokenSettings(hops=config.hops, encoding_dim=config.encoding_dim, feature_scaling=scaling)
 
 
 def make_trainer(graph: Graph, config: TrainConfig, source: TokenSource | None = None, **parts) -> Trainer:
-    source = source or token_source(graph, config, "cpu")
+    source = source or source_of(graph, config)
     task = Task(graph, Classes.of(graph), "cpu", config.class_weights)
     return Trainer(initial_network(graph, config), source, task, dict(graph.splits), config, **parts)
 

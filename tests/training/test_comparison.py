@@ -2,13 +2,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from small import class_graph, quick, sparse_graph
+from small import class_graph, quick, source_of, sparse_graph
 
 from nagphormer import UserError, from_scipy
 from nagphormer.training import comparison
 from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
 from nagphormer.training.loop import Outcome
-from nagphormer.training.source import token_source
 
 GRAPH = class_graph(300, noise=1.0)
 
@@ -21,7 +20,7 @@ def _hurry(monkeypatch):
 
 def logistic(graph, **changes):
     config = quick(**changes)
-    return logistic_accuracy(graph, config, token_source(graph, config, "cpu"))
+    return logistic_accuracy(graph, config, source_of(graph, config))
 
 
 def test_the_hops_help_logistic_regression_but_the_mlp_does_not_see_them():
@@ -43,7 +42,7 @@ def test_both_are_the_same_with_the_same_seed_whatever_the_networks_own_settings
 
 def test_another_split_can_be_asked_for():
     config = quick()
-    source = token_source(GRAPH, config, "cpu")
+    source = source_of(GRAPH, config)
     found = {split: logistic_accuracy(GRAPH, config, source, split) for split in ("train", "test")}
     assert found["train"] != found["test"] == logistic_accuracy(GRAPH, config, source)
     assert mlp_accuracy(GRAPH, config, "train") > mlp_accuracy(GRAPH, config, "test")
@@ -54,7 +53,7 @@ def test_tokens_may_come_either_way(project_first):
     config = quick(project_first=project_first)
     graph = sparse_graph()
     assert 0.3 < mlp_accuracy(graph, config) <= 1
-    assert 0.3 < logistic_accuracy(graph, config, token_source(graph, config, "cpu")) <= 1
+    assert 0.3 < logistic_accuracy(graph, config, source_of(graph, config)) <= 1
 
 
 def test_several_labels_per_node_are_compared():
@@ -66,7 +65,7 @@ def test_logistic_regression_learns_as_much_as_scikit_learns(monkeypatch):
     monkeypatch.setitem(comparison.COMMON, "epochs", 500)
     graph = from_scipy(GRAPH.adjacency(), GRAPH.features[:, :3] / 20, GRAPH.labels, GRAPH.splits)  # a long way to go
     config = quick()
-    source = token_source(graph, config, "cpu")
+    source = source_of(graph, config)
     tokens, labels = source.gather(torch.arange(300)).flatten(1).numpy(), np.asarray(graph.labels)
     train = graph.splits["train"]
     solved = LogisticRegression(C=1e6, max_iter=10_000).fit(tokens[train], labels[train])

@@ -5,15 +5,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small import class_graph, initial_network, make_trainer, quick, same_weights, weights_of
+from small import (
+    class_graph,
+    initial_network,
+    make_trainer,
+    quick,
+    same_weights,
+    source_of,
+    train_model,
+    weights_of,
+)
 
 from nagphormer import NodeClassifier, device, from_scipy, hop_tokens
-from nagphormer.model import kernels
+from nagphormer.data.classes import Classes
+from nagphormer.model import ops
+from nagphormer.tokens.store import STORED
 from nagphormer.training import loop, sources
+from nagphormer.training.batches import Batch
 from nagphormer.training.loop import Trainer
-from nagphormer.training.source import token_source
 from nagphormer.training.sources import StoredTokens
-from nagphormer.training.task import Classes, Task
+from nagphormer.training.task import Task
 
 pytestmark = [
     pytest.mark.gpu,
@@ -25,7 +36,7 @@ NOISE = {"dropout": 0.3, "attention_dropout": 0.2, "feature_dropout": 0.2}
 
 
 def trainer_on(device, config, source=None, graph=GRAPH):
-    source = source or token_source(graph, config, device)
+    source = source or source_of(graph, config, device)
     task = Task(graph, Classes.of(graph), device, config.class_weights)
     return Trainer(initial_network(graph, config), source, task, dict(graph.splits), config)
 
@@ -38,8 +49,8 @@ def losses(trainer):
 @pytest.fixture(params=[False, True], ids=["plain", "fused"])
 def either(request, monkeypatch):
     """With and without the kernels for large work."""
-    monkeypatch.setattr(kernels, "REPAID", 0 if request.param else np.inf)
-    monkeypatch.setattr(kernels, "_compiled", set())
+    monkeypatch.setattr(ops, "REPAID", 0 if request.param else np.inf)
+    monkeypatch.setattr(ops, "_compiled", set())
 
 
 @pytest.mark.parametrize("way", ["never", "always"])
@@ -50,7 +61,7 @@ def test_captured_steps_give_the_losses_of_plain_ones(way, clip_norm, either, mo
     found = losses(captured)
     assert sorted(captured._captured) == [26, 32]
     assert None not in captured._captured.values()
-    monkeypatch.setattr(Trainer, "_replay", lambda self, nodes, rows: self._learn(len(nodes), [(nodes, rows)]))
+    monkeypatch.setattr(Trainer, "_replay", lambda self, batch: self._learn(len(batch.nodes), [batch]))
     plain = trainer_on("cuda", config)
     assert found == pytest.approx(losses(plain), rel=1e-5)
     assert not plain._captured
@@ -70,8 +81,8 @@ def test_captured_dropout_differs_between_updates(noise, either):
     trainer.model.train()
     nodes = torch.from_numpy(GRAPH.splits["train"]).cuda()
     trainer._optimizer.step = lambda: None  # the same weights every time
-    with kernels.worthwhile(1, loop.kernel_shape(config, trainer.source)):
-        found = [float(trainer._step(nodes, iter([nodes]))) for _ in range(6)]
+    with ops.enough_work(1, loop.kernel_shape(config, trainer.source, config.precision)):
+        found = [float(trainer._step(len(nodes), [Batch(nodes)])) for _ in range(6)]
     assert trainer._captured[len(nodes)] is not None
     assert len(set(found)) == 6
 
@@ -83,7 +94,7 @@ def test_class_weights_and_several_labels_are_captured_too(labels, either, monke
         graph = from_scipy(GRAPH.adjacency(), GRAPH.features, np.eye(3, dtype=int)[GRAPH.labels], GRAPH.splits)
     config = quick(**WIDE, class_weights="balanced", epochs=5, device="cuda")
     found = losses(trainer_on("cuda", config, graph=graph))
-    monkeypatch.setattr(Trainer, "_replay", lambda self, nodes, rows: self._learn(len(nodes), [(nodes, rows)]))
+    monkeypatch.setattr(Trainer, "_replay", lambda self, batch: self._learn(len(batch.nodes), [batch]))
     assert found == pytest.approx(losses(trainer_on("cuda", config, graph=graph)), rel=1e-5)
 
 
@@ -111,8 +122,8 @@ def test_gradients_are_those_of_the_cpu(way, either):
     found = {}
     for place in ("cpu", "cuda"):
         trainer = trainer_on(place, config)
-        with kernels.worthwhile(1, loop.kernel_shape(config, trainer.source)):
-            trainer._backward(nodes.to(place), next(trainer.source.fetch([nodes])), len(nodes))
+        with ops.enough_work(1, loop.kernel_shape(config, trainer.source, config.precision)):
+            trainer._backward(next(trainer.source.batches([nodes])), len(nodes))
         found[place] = {name: weight.grad.cpu() for name, weight in trainer.model.named_parameters()}
     for name, expected in found["cpu"].items():
         torch.testing.assert_close(found["cuda"][name], expected, rtol=1e-3, atol=1e-5, msg=name)
@@ -123,11 +134,11 @@ def test_steps_do_not_wait_for_the_gpu(either):
     trainer = trainer_on("cuda", config)
     trainer.model.train()
     nodes = torch.from_numpy(GRAPH.splits["train"].copy()).cuda()
-    with kernels.worthwhile(1, loop.kernel_shape(config, trainer.source)):
+    with ops.enough_work(1, loop.kernel_shape(config, trainer.source, config.precision)):
         for step in range(6):
             torch.cuda.set_sync_debug_mode("error" if step > 2 else "default")  # by then it is captured
             try:
-                trainer._step(nodes, iter([nodes]))
+                trainer._step(len(nodes), [Batch(nodes)])
             finally:
                 torch.cuda.set_sync_debug_mode("default")
     assert trainer._captured[len(nodes)] is not None
@@ -164,8 +175,9 @@ def test_streamed_batches_arrive_in_order_and_whole(block_bytes, monkeypatch):
     monkeypatch.setattr(sources, "gpu_memory", lambda device: 0)
     source = StoredTokens(store, "cuda")
     parts = list(torch.randperm(150).repeat(40).split(7))
-    for nodes, tokens in zip(parts, source.fetch(parts), strict=True):
-        np.testing.assert_array_equal(source._decode(tokens).cpu(), store[nodes.numpy()])
+    for nodes, batch in zip(parts, source.batches(parts), strict=True):
+        np.testing.assert_array_equal(batch.nodes.cpu(), nodes)
+        np.testing.assert_array_equal(source._decode(batch.stored).cpu(), store[nodes.numpy()])
 
 
 def test_tokens_made_on_the_gpu_stay_there():
@@ -208,13 +220,11 @@ def test_tokens_on_the_gpu_serve_the_cpu_too():
 def test_a_store_of_many_pieces_is_uploaded_whole(monkeypatch):
     block = np.random.default_rng(0).integers(0, 1000, (1001, 3, 5)).astype(np.uint16)
     monkeypatch.setattr(sources, "UPLOAD_BYTES", 7 * 30)
-    uploaded = sources._upload(block, torch.float16, "cuda")
+    uploaded = sources._upload(block, STORED["float16"], "cuda")
     np.testing.assert_array_equal(uploaded.cpu().view(torch.uint16).numpy(), block)
 
 
 def test_a_run_goes_on_where_it_stopped(either, tmp_path):
-    from nagphormer.training.run import train_model
-
     whole, _ = train_model(GRAPH, quick(**NOISE, device="cuda", epochs=6), folder=tmp_path / "whole")
     calls = []
 
@@ -230,9 +240,9 @@ def test_a_run_goes_on_where_it_stopped(either, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             train_model(GRAPH, quick(**NOISE, device="cuda", epochs=6), folder=tmp_path / "part")
     resumed, _ = train_model(GRAPH, quick(**NOISE, device="cuda", epochs=6), folder=tmp_path / "part")
-    assert [record["epoch"] for record in resumed.history] == [1, 2, 3, 4, 5, 6]
-    for name, weight in weights_of(whole.model).items():
-        torch.testing.assert_close(weights_of(resumed.model)[name], weight, rtol=0, atol=1e-5)
+    assert [record["epoch"] for record in resumed.best.history] == [1, 2, 3, 4, 5, 6]
+    for name, weight in weights_of(whole.best.model).items():
+        torch.testing.assert_close(weights_of(resumed.best.model)[name], weight, rtol=0, atol=1e-5)
 
 
 def test_a_limit_on_the_gpus_memory_is_kept_to(monkeypatch, capsys):

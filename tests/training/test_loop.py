@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from small import class_graph, initial_network, make_trainer, quick, same_weights, sparse_graph, weights_of
+from small import class_graph, embedded, initial_network, make_trainer, quick, same_weights, sparse_graph, weights_of
 
 from nagphormer import from_scipy
 from nagphormer.metrics import micro_f1
-from nagphormer.training import sources
+from nagphormer.training import forward
+from nagphormer.training.batches import Batch
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History
 from nagphormer.training.loop import evaluate
@@ -23,6 +24,11 @@ def trained(graph=GRAPH, **changes):
     return trainer, trainer.run()
 
 
+def step(trainer, nodes):
+    """One update by a batch."""
+    return trainer._step(len(nodes), list(trainer.source.batches(trainer._pieces(nodes))))
+
+
 def gradients_of_first_update(trainer, batch):
     """The loss and the gradients that the optimizer is given for a batch."""
     found = {}
@@ -31,7 +37,7 @@ def gradients_of_first_update(trainer, batch):
         found.update({name: weight.grad.clone() for name, weight in trainer.model.named_parameters()})
 
     trainer._optimizer.step = note
-    return trainer._step(batch, iter(trainer._pieces(batch))), found
+    return step(trainer, batch), found
 
 
 def norm(gradients):
@@ -71,8 +77,8 @@ def test_batches_and_dropout_follow_the_seed_too():
 
 def test_every_epoch_draws_other_batches():
     trainer, seen = make_trainer(GRAPH, quick(epochs=3)), []
-    step = trainer._step
-    trainer._step = lambda batch, fetched: seen.append(batch) or step(batch, fetched)
+    learn = trainer._step
+    trainer._step = lambda size, pieces: seen.append(pieces[0].nodes) or learn(size, pieces)
     trainer.run()
     assert [len(batch) for batch in seen] == [32, 32, 26] * 3
     epochs = [torch.cat(seen[start : start + 3]) for start in (0, 3, 6)]
@@ -124,7 +130,7 @@ def test_balanced_class_weights_find_more_of_a_rare_class():
     for weights in ("none", "balanced"):
         trainer, _ = trained(graph, class_weights=weights, hops=0, epochs=15, batch_size=200)
         with torch.no_grad():
-            (hidden,) = trainer.source.embed(trainer.model.embed, (torch.from_numpy(splits["val"]),))
+            (hidden,) = embedded(trainer.source, trainer.model.embed, torch.from_numpy(splits["val"]))
             found = trainer.model.classify(hidden).argmax(dim=1).numpy()
         recall[weights] = found[labels[splits["val"]] == 1].mean()
     assert recall["balanced"] > recall["none"] + 0.2
@@ -177,7 +183,7 @@ def test_every_epoch_leaves_a_record():
 
 def test_the_training_loss_is_the_mean_over_nodes_not_over_batches():
     trainer = make_trainer(GRAPH, quick(batch_size=60))  # batches of 60 and 30
-    trainer._step = lambda batch, fetched: torch.tensor(1.0 if len(batch) == 60 else 4.0)
+    trainer._step = lambda size, pieces: torch.tensor(1.0 if size == 60 else 4.0)
     assert trainer._train_epoch(1) == ""
     assert trainer._train_loss == 2.0
 
@@ -185,13 +191,12 @@ def test_the_training_loss_is_the_mean_over_nodes_not_over_batches():
 def test_network_and_linear_classifier_have_a_loss_each():
     trainer = make_trainer(GRAPH, quick())
     nodes = torch.from_numpy(GRAPH.splits["train"][:20].copy())
-    (rows,) = trainer.source.fetch([nodes])
     with torch.no_grad():
         trainer.model.embed.weight.normal_()  # so that the two disagree
-        (hidden,) = trainer.source.embed(trainer.model.embed, (rows,))
+        (hidden,) = embedded(trainer.source, trainer.model.embed, nodes)
         own, linear = (trainer.task.loss(scores, nodes) for scores in trainer.model.scores(hidden))
         assert not torch.isclose(own, linear)
-        torch.testing.assert_close(trainer._objective(nodes, rows), (own + linear) / 2)
+        torch.testing.assert_close(trainer._objective(Batch(nodes)), (own + linear) / 2)
 
 
 def test_a_last_batch_of_one_is_trained_on():
@@ -231,7 +236,7 @@ def test_no_update_is_longer_than_the_clipped_gradient_allows():
     trainer = make_trainer(GRAPH, quick(clip_norm=1e-6, lr=0.01, warmup_updates=0))
     trainer._optimizer = Descent(trainer.model.parameters(), 0.0)
     before = weights_of(trainer.model)
-    trainer._step(batch, iter(trainer._pieces(batch)))
+    step(trainer, batch)
     after = weights_of(trainer.model)
     assert 0 < norm({name: after[name] - before[name] for name in after}) <= 0.01 * 1e-6 * 1.1
 
@@ -239,7 +244,7 @@ def test_no_update_is_longer_than_the_clipped_gradient_allows():
 def test_a_batch_in_pieces_gives_the_gradients_of_the_whole(monkeypatch):
     batch = torch.from_numpy(GRAPH.splits["train"])
     whole_loss, whole = gradients_of_first_update(make_trainer(GRAPH, quick()), batch)
-    monkeypatch.setattr(sources, "CACHED_VALUES", 1)
+    monkeypatch.setattr(forward, "CACHED_VALUES", 1)
     trainer, sizes = make_trainer(GRAPH, quick()), []
     gather = trainer.source.gather
     trainer.source.gather = lambda nodes: sizes.append(len(nodes)) or gather(nodes)
@@ -254,7 +259,7 @@ def test_validation_in_pieces_gives_the_whole(monkeypatch):
     trainer, _ = trained()
     nodes = np.arange(GRAPH.num_nodes)
     whole = evaluate(trainer.model, trainer.source, trainer.task, nodes, "fp32")
-    monkeypatch.setattr(sources, "CACHED_VALUES", 1)
+    monkeypatch.setattr(forward, "CACHED_VALUES", 1)
     pieces = evaluate(trainer.model, trainer.source, trainer.task, nodes, "fp32")
     assert pieces == pytest.approx(whole, rel=1e-6)
 
@@ -310,7 +315,7 @@ def test_a_validation_loss_that_is_no_number_stops():
 
     def broken(logits, nodes):
         found = loss(logits, nodes)
-        return found if torch.is_grad_enabled() or trainer.update < 9 else found * float("nan")
+        return found if found.requires_grad or trainer.update < 9 else found * float("nan")
 
     trainer.task.loss = broken
     outcome = trainer.run()
@@ -385,8 +390,8 @@ def test_every_seed_and_every_epoch_draws_other_dropout():
     seen = []
     for seed in (0, 1):
         trainer = make_trainer(GRAPH, quick(seed=seed, epochs=2, batch_size=1000))
-        step = trainer._step
-        trainer._step = lambda *given, step=step: seen.append(torch.initial_seed()) or step(*given)
+        learn = trainer._step
+        trainer._step = lambda *given, learn=learn: seen.append(torch.initial_seed()) or learn(*given)
         trainer.run()
     assert len(seen) == len(set(seen)) == 4
 

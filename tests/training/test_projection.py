@@ -2,12 +2,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from small import make_trainer, quick, sparse_graph, weights_of
+from small import embedded, make_trainer, quick, source_of, sparse_graph, weights_of
 
 from nagphormer import from_scipy, hop_tokens
 from nagphormer.model.embedding import Embedding
 from nagphormer.training.projection import ProjectedTokens
-from nagphormer.training.source import token_source
 from nagphormer.training.sources import StoredTokens
 
 NODES = torch.tensor([3, 49, 0, 7, 3, 12, 47])  # one twice, two isolated, one without features
@@ -15,7 +14,7 @@ SCALINGS = ["none", "standardize", "row"]
 
 
 def projected(graph, **settings):
-    source = token_source(graph, quick(project_first="always", **settings), "cpu")
+    source = source_of(graph, quick(project_first="always", **settings))
     assert isinstance(source, ProjectedTokens)
     return source
 
@@ -35,7 +34,7 @@ def embed(source, embedding, *batches):
     """Embedded tokens of all batches, and the gradients of weight and bias for a random linear loss."""
     embedding.zero_grad()
     torch.manual_seed(2)  # of the columns to hide
-    hidden = torch.cat(list(source.embed(embedding, batches)))
+    hidden = torch.cat(embedded(source, embedding, *batches))
     (hidden.float() * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(3))).sum().backward()
     return hidden.detach(), embedding.weight.grad.clone(), embedding.bias.grad.clone()
 
@@ -111,9 +110,9 @@ def test_a_graph_without_edges_is_projected():
 def test_values_are_the_same_without_gradients(scaling):
     source = projected(sparse_graph(), encoding_dim=3, feature_scaling=scaling)
     embedding = embedding_of(source, 20)
-    with_gradients = torch.cat(list(source.embed(embedding, NODES.split(3))))
+    with_gradients = torch.cat(embedded(source, embedding, *NODES.split(3)))
     with torch.no_grad():
-        without = torch.cat(list(source.embed(embedding, NODES.split(3))))
+        without = torch.cat(embedded(source, embedding, *NODES.split(3)))
     assert not without.requires_grad
     torch.testing.assert_close(without, with_gradients.detach(), rtol=0, atol=0)
 
@@ -123,7 +122,7 @@ def test_without_gradients_one_propagation_serves_all_batches(monkeypatch):
     propagate = source._propagate
     monkeypatch.setattr(source, "_propagate", lambda weight: count.append(1) or propagate(weight))
     with torch.no_grad():
-        assert len(list(source.embed(embedding_of(source), torch.arange(50).split(10)))) == 5
+        assert len(embedded(source, embedding_of(source), *torch.arange(50).split(10))) == 5
     assert len(count) == 1
 
 
@@ -145,9 +144,9 @@ def test_autocast_gives_the_same_with_and_without_gradients(scaling):
     source = projected(sparse_graph(), encoding_dim=3, feature_scaling=scaling)
     embedding = embedding_of(source)
     with torch.autocast("cpu", torch.bfloat16):
-        (with_gradients,) = source.embed(embedding, (NODES,))
+        (with_gradients,) = embedded(source, embedding, NODES)
         with torch.no_grad():
-            (without,) = source.embed(embedding, (NODES,))
+            (without,) = embedded(source, embedding, NODES)
     torch.testing.assert_close(without, with_gradients.detach(), rtol=0, atol=0)
 
 

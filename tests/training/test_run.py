@@ -1,113 +1,32 @@
-import json
-import os
-import pickle
-from dataclasses import asdict
-
-import numpy as np
 import pytest
 import torch
-import yaml
-from safetensors.torch import load_file, save_file
-from small import SETTINGS, class_graph, quick, same_weights, sparse_graph, weights_of
+from small import class_graph, quick, same_weights, sparse_graph, train_model, weights_of
 
 from nagphormer import UserError, from_scipy, hop_tokens
-from nagphormer.device import Machine
-from nagphormer.training.run import check_vacant_run, is_finished, load_run, train_model
-from nagphormer.training.source import tokens_folder
 
 GRAPH = class_graph()
 
 
-def trained(graph=GRAPH, store=None, folder=None, **changes):
-    return train_model(graph, quick(**changes), store, folder)[0]
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A finished run."""
-    trained(folder=tmp_path / "run")
-    return tmp_path / "run"
-
-
-def test_a_run_folder_holds_all_that_is_needed_and_no_pickle(folder):
-    files = {path.name for path in folder.iterdir()}
-    assert files == {
-        "manifest.json",
-        "model.safetensors",
-        "config.yaml",
-        "metrics.jsonl",
-        "splits.safetensors",
-        "state",
-    }
-    assert is_finished(folder)
-    assert tokens_folder(folder, GRAPH, quick()).is_dir()
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert (manifest["kind"], manifest["seed"], manifest["num_classes"], manifest["input_dim"]) == ("run", 0, 3, 8)
-    assert manifest["graph"]["fingerprint"] == GRAPH.fingerprint
-    assert manifest["outcome"]["epochs"] == 4
-    assert set(manifest["versions"]) == {"nagphormer", "torch", "numpy", "python"}
-    assert [json.loads(line)["epoch"] for line in (folder / "metrics.jsonl").read_text().splitlines()] == [1, 2, 3, 4]
-
-
-def test_the_settings_are_saved_resolved(tmp_path):
-    trained(folder=tmp_path / "run", precision="auto", project_first="auto")
-    saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    assert saved["precision"] in ("fp32", "bf16")
-    assert saved["project_first"] == "never"
-    assert set(saved) >= set(SETTINGS)
-
-
-def test_a_run_comes_back_as_it_was(folder):
-    expected, loaded = trained(), load_run(folder)
-    assert same_weights(weights_of(loaded.model), weights_of(expected.model))
-    assert not loaded.model.training
-    assert loaded.config == expected.config
-    assert loaded.classes == expected.classes
-    assert loaded.outcome == expected.outcome
-    assert (loaded.graph, loaded.num_parameters) == (expected.graph, expected.num_parameters)
-    assert [record["val_loss"] for record in loaded.history] == [record["val_loss"] for record in expected.history]
-    for split, nodes in GRAPH.splits.items():
-        np.testing.assert_array_equal(loaded.splits[split], nodes)
-
-
-def test_saving_writes_what_training_would_have_written(folder, tmp_path):
-    result = trained()
-    result.save(tmp_path / "saved")
-    for name in ("model.safetensors", "config.yaml", "splits.safetensors"):
-        assert (tmp_path / "saved" / name).read_bytes() == (folder / name).read_bytes()
-    assert load_run(tmp_path / "saved").history == result.history
-
-
-def test_class_names_come_back(tmp_path):
-    names = np.array(["art", "biology", "chess"])[GRAPH.labels]
-    graph = from_scipy(GRAPH.adjacency(), GRAPH.features, names, GRAPH.splits)
-    trained(graph, folder=tmp_path / "run")
-    assert load_run(tmp_path / "run").classes.names == ("art", "biology", "chess")
+def trained(graph=GRAPH, store=None, folder=None, here=None, **changes):
+    return train_model(graph, quick(**changes), store, folder, here)[0]
 
 
 def test_a_graph_without_features_is_trained_on_its_degrees():
     graph = from_scipy(GRAPH.adjacency(), None, GRAPH.labels, GRAPH.splits)
-    assert trained(graph, encoding_dim=2).model.config.input_dim == 3
-    assert trained(graph).model.config.input_dim == 1
+    assert trained(graph, encoding_dim=2).best.model.config.input_dim == 3
+    assert trained(graph).best.model.config.input_dim == 1
 
 
 def test_labels_of_test_nodes_are_not_looked_at():
     hidden = GRAPH.labels.copy()
     hidden[GRAPH.splits["test"]] = -1
     graph = from_scipy(GRAPH.adjacency(), GRAPH.features, hidden, GRAPH.splits)
-    assert same_weights(weights_of(trained(graph).model), weights_of(trained().model))
-
-
-def test_a_graph_without_test_nodes_is_trained_on(tmp_path):
-    splits = {split: GRAPH.splits[split] for split in ("train", "val")}
-    graph = GRAPH.with_splits(**splits)
-    assert same_weights(weights_of(trained(graph, folder=tmp_path / "run").model), weights_of(trained().model))
-    assert set(load_run(tmp_path / "run").splits) == {"train", "val"}
+    assert same_weights(weights_of(trained(graph).best.model), weights_of(trained().best.model))
 
 
 def test_projecting_first_learns_what_stored_tokens_learn():
     graph = sparse_graph()
-    losses = [trained(graph, project_first=way, lr=1e-3).outcome["best_loss"] for way in ("never", "always")]
+    losses = [trained(graph, project_first=way, lr=1e-3).best.outcome["best_loss"] for way in ("never", "always")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)  # tokens are stored as float16
 
 
@@ -119,21 +38,10 @@ def test_a_store_is_trained_on_and_must_have_the_settings_asked_for():
     assert source._host is store.blocks
     assert result.config.project_first == "never"
     assert same_weights(
-        weights_of(result.model), weights_of(trained(graph, **settings | {"project_first": "never"}).model)
+        weights_of(result.best.model), weights_of(trained(graph, **settings | {"project_first": "never"}).best.model)
     )
     with pytest.raises(UserError, match="hops=4, not 3"):
         trained(graph, store, **settings | {"hops": 3})
-
-
-def test_a_store_of_another_graph_is_refused():
-    with pytest.raises(UserError, match="another graph"):
-        trained(store=hop_tokens(sparse_graph(), 2))
-
-
-def test_a_store_and_projecting_first_are_one_too_many():
-    graph = sparse_graph()
-    with pytest.raises(UserError, match="give one or the other"):
-        trained(graph, hop_tokens(graph, 2), project_first="always")
 
 
 def test_nothing_is_written_when_the_graph_cannot_be_trained_on(tmp_path):
@@ -149,88 +57,6 @@ def test_initial_weights_leave_torchs_random_state_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_diverged_run_says_so_and_what_is_left(tmp_path):
-    result = trained(folder=tmp_path / "run", lr=1e30, warmup_updates=0, epochs=20)
-    assert "became" in result.diverged
-    assert "lower lr, or set clip_norm to 1" in result.diverged
-    result.outcome["best_epoch"] = 0
-    assert "only the initial weights are left" in result.diverged
-    result.outcome["best_epoch"] = 7
-    assert "the weights of epoch 7 are kept" in result.diverged
-    assert all(weight.isfinite().all() for weight in load_run(tmp_path / "run").model.parameters())
-    assert trained().diverged == ""
-
-
-def test_a_run_that_has_not_ended_is_not_opened(folder):
-    (folder / "model.safetensors").unlink()
-    assert not is_finished(folder)
-    with pytest.raises(UserError, match=r"has not ended: go on with nagphormer train … --out .* --resume"):
-        load_run(folder)
-
-
-def test_what_is_no_run_is_refused(tmp_path):
-    for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(UserError, match="is not a run folder"):
-            load_run(path)
-
-
-def test_weights_of_another_network_are_refused(folder):
-    weights = load_file(folder / "model.safetensors")
-    for changed in ({"norm.weight": torch.ones(5)}, {}):
-        save_file({name: tensor for name, tensor in weights.items() if name != "norm.weight"} | changed, folder / "new")
-        (folder / "new").replace(folder / "model.safetensors")
-        with pytest.raises(
-            UserError, match=r"does not fit config.yaml and manifest.json: norm.weight should be \(16,\)"
-        ):
-            load_run(folder)
-
-
-def test_damaged_weights_are_refused(folder):
-    os.truncate(folder / "model.safetensors", 500)
-    with pytest.raises(UserError, match="is not a safetensors file or is damaged"):
-        load_run(folder)
-
-
-class Bomb:
-    """A pickle that makes a folder when it is read."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "splits.safetensors", "config.yaml", "manifest.json"])
-def test_a_planted_pickle_is_refused_and_never_run(folder, tmp_path, name):
-    bomb = Bomb(tmp_path / "mark")
-    torch.save(bomb, folder / "zip")
-    for content in (pickle.dumps(bomb), pickle.dumps(bomb, protocol=0), (folder / "zip").read_bytes()):
-        (folder / name).write_bytes(content)
-        with pytest.raises(UserError):
-            load_run(folder)
-    assert not (tmp_path / "mark").exists()
-
-
-def test_yaml_that_builds_objects_is_refused_and_never_run(folder, tmp_path):
-    (folder / "config.yaml").write_text(f"!!python/object/apply:os.mkdir ['{tmp_path / 'mark'}']\n")
-    with pytest.raises(UserError):
-        load_run(folder)
-    assert not (tmp_path / "mark").exists()
-
-
-def test_only_an_empty_folder_is_vacant(folder, tmp_path):
-    check_vacant_run(tmp_path / "nowhere")
-    (tmp_path / "empty").mkdir()
-    check_vacant_run(tmp_path / "empty")
-    with pytest.raises(UserError, match="holds a run already: choose another folder"):
-        check_vacant_run(folder)
-    (tmp_path / "file").touch()
-    for wrong in (tmp_path, tmp_path / "file"):
-        with pytest.raises(UserError, match="is not empty: choose another folder"):
-            check_vacant_run(wrong)
-
-
 def test_running_out_of_memory_is_explained(monkeypatch):
     def run(self):
         raise MemoryError
@@ -240,136 +66,14 @@ def test_running_out_of_memory_is_explained(monkeypatch):
         trained()
 
 
-def test_going_on_with_other_settings_is_refused(folder):
-    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    for name, value in {"lr": 0.5, "epochs": 9, "seed": 1, "dropout": 0.1, "feature_scaling": "row"}.items():
-        assert asdict(quick())[name] != value
-        with pytest.raises(UserError, match=f"holds a run with {name}={SETTINGS[name]!r}, not {value!r}"):
-            trained(folder=folder, **{name: value})
-    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
-
-
-def test_going_on_with_another_graph_is_refused(folder):
-    with pytest.raises(UserError, match="holds a run on another graph"):
-        trained(class_graph(noise=0.5), folder=folder)
-
-
-def test_going_on_with_other_nodes_is_refused(folder):
-    for split in ("train", "val", "test"):
-        splits = dict(GRAPH.splits) | {split: GRAPH.splits[split][1:]}
-        with pytest.raises(UserError, match="other training, validation or test nodes"):
-            trained(GRAPH.with_splits(**splits), folder=folder)
-
-
-def test_going_on_without_a_split_is_refused(folder):
-    with pytest.raises(UserError, match="other training, validation or test nodes"):
-        trained(GRAPH.with_splits(train=GRAPH.splits["train"], val=GRAPH.splits["val"]), folder=folder)
-
-
-def test_going_on_with_one_more_split_is_refused(tmp_path):
-    trained(GRAPH.with_splits(train=GRAPH.splits["train"], val=GRAPH.splits["val"]), folder=tmp_path / "run")
-    with pytest.raises(UserError, match="other training, validation or test nodes"):
-        trained(folder=tmp_path / "run")
-
-
-def test_going_on_with_other_labels_is_refused(folder):
-    labels = GRAPH.labels.copy()
-    labels[GRAPH.splits["train"][0]] += 1
-    labels %= 3
-    with pytest.raises(UserError, match="labels"):
-        trained(from_scipy(GRAPH.adjacency(), GRAPH.features, labels, GRAPH.splits), folder=folder)
-
-
-def test_a_finished_run_stays_readable_while_it_is_taken_up_again(folder, monkeypatch):
-    def run(self):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("nagphormer.training.loop.Trainer.run", run)
-    expected = load_run(folder).outcome
-    with pytest.raises(KeyboardInterrupt):
-        trained(folder=folder)
-    assert load_run(folder).outcome == expected
-
-
-def test_a_run_killed_before_it_began_is_begun_anew(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.yaml").write_text("hops: 3")
-    trained(folder=tmp_path / "run")
-    assert is_finished(tmp_path / "run")
-
-
-def test_a_run_that_was_begun_keeps_what_it_chose(tmp_path, monkeypatch):
-    first = trained(folder=tmp_path / "run", project_first="auto", precision="auto")
-    monkeypatch.setattr("nagphormer.training.source.available_memory", lambda: 0)
-    again = trained(folder=tmp_path / "run", project_first="auto", precision="auto")
-    assert again.config == first.config
-
-
-def test_dense_features_are_standardized_unless_told_otherwise():
-    assert trained(graph=class_graph(), feature_scaling=None).config.feature_scaling == "standardize"
-    assert trained(graph=sparse_graph(), feature_scaling=None).config.feature_scaling == "none"
-    assert trained(graph=class_graph(), feature_scaling="none").config.feature_scaling == "none"
-
-
-def test_a_run_without_checkpoints_survives_being_taken_up_in_vain(tmp_path, monkeypatch):
-    def run(self):
-        raise KeyboardInterrupt
-
-    trained().save(tmp_path / "run")
-    expected = load_run(tmp_path / "run").outcome
-    monkeypatch.setattr("nagphormer.training.loop.Trainer.run", run)
-    with pytest.raises(KeyboardInterrupt):
-        trained(folder=tmp_path / "run")
-    assert load_run(tmp_path / "run").outcome == expected
-
-
 def test_class_weights_reach_the_loss():
-    losses = [trained(class_weights=weights, epochs=1).history[0]["train_loss"] for weights in ("none", "balanced")]
+    losses = [
+        trained(class_weights=weights, epochs=1).best.history[0]["train_loss"] for weights in ("none", "balanced")
+    ]
     assert losses[0] != losses[1]
 
 
 def test_initial_weights_follow_the_seed():
     still = {"epochs": 1, "lr": 1e-12}
-    one, other = (weights_of(trained(seed=seed, **still).model)["head.0.weight"] for seed in (0, 1))
+    one, other = (weights_of(trained(seed=seed, **still).best.model)["head.0.weight"] for seed in (0, 1))
     assert not torch.allclose(one, other)
-
-
-def test_the_network_has_a_companion_only_where_asked_for():
-    assert trained(linear=True, epochs=1).model.config.linear_tokens == 3
-    assert trained(linear=False, epochs=1).model.config.linear_tokens == 0
-
-
-def test_more_columns_are_hidden_the_more_there_are_for_each_training_node():
-    assert trained(feature_dropout=None, epochs=1).config.feature_dropout == round(8 / (8 + 90), 3)
-
-
-def test_a_run_that_was_begun_keeps_its_precision_on_another_machine(tmp_path, monkeypatch):
-    first = trained(folder=tmp_path / "run", precision="auto")
-    other = "bf16" if first.config.precision == "fp32" else "fp32"
-    here = Machine("cpu", 10**10, 0, fast_bf16=other == "bf16")
-    monkeypatch.setattr("nagphormer.training.run.machine", lambda _: here)
-    assert trained(folder=tmp_path / "run", precision="auto").config == first.config
-
-
-def test_a_store_brings_its_own_scaling():
-    store = hop_tokens(GRAPH, 2, feature_scaling="row", device="cpu")
-    assert trained(store=store, feature_scaling=None, epochs=1).config.feature_scaling == "row"
-
-
-def test_the_store_of_training_is_remembered_as_seen_from_the_run(tmp_path):
-    store = hop_tokens(GRAPH, 2, dtype="bfloat16", out=tmp_path / "tokens", device="cpu")
-    trained(store=store, folder=tmp_path / "runs" / "one", epochs=1)
-    assert load_run(tmp_path / "runs" / "one").tokens == {"path": "../../tokens", "dtype": "bfloat16"}
-
-
-def test_a_run_that_was_begun_keeps_its_way_to_the_tokens(tmp_path, monkeypatch):
-    for pays in (True, False):
-        monkeypatch.setattr("nagphormer.training.run.projection_pays", lambda *_, pays=pays: pays)
-        result = trained(sparse_graph(), folder=tmp_path / "run", project_first="auto")
-        assert result.config.project_first == "always"
-
-
-def test_events_for_tensorboard_are_written_where_asked_for(tmp_path):
-    pytest.importorskip("tensorboard")
-    train_model(GRAPH, quick(epochs=1), folder=tmp_path / "run", tensorboard=True)
-    assert any((tmp_path / "run" / "tensorboard").iterdir())

@@ -1,15 +1,18 @@
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import sparse_graph
+from small import embedded, quick, source_of, sparse_graph, tokens_of
 
-from nagphormer import TokenStore, from_scipy, hop_tokens
+from nagphormer import TokenStore, UserError, from_scipy, hop_tokens
 from nagphormer.model.embedding import Embedding
 from nagphormer.tokens import store as store_module
-from nagphormer.training import sources
-from nagphormer.training.sources import StoredTokens, rows_at_once
+from nagphormer.training.projection import ProjectedTokens
+from nagphormer.training.sources import StoredTokens, check_store, find_store, token_source, tokens_folder
 
 
 def uneven_graph():
@@ -53,22 +56,79 @@ def test_gathered_tokens_can_be_changed_without_changing_the_store(tmp_path):
 
 def test_each_batch_is_embedded_in_turn():
     embedding = Embedding(21, 5)
-    parts = list(StoredTokens(STORE, "cpu").embed(embedding, torch.arange(40).split(16)))
+    parts = embedded(StoredTokens(STORE, "cpu"), embedding, *torch.arange(40).split(16))
     assert [tuple(part.shape) for part in parts] == [(16, 3, 5), (16, 3, 5), (8, 3, 5)]
     torch.testing.assert_close(torch.cat(parts), embedding(torch.from_numpy(np.asarray(STORE))))
 
 
-def test_a_cpu_takes_as_many_rows_as_its_cache_holds(monkeypatch):
-    source = StoredTokens(STORE, "cpu")
-    monkeypatch.setattr(sources, "CACHED_VALUES", 9600)
-    assert rows_at_once(source, 32) == 100
-    monkeypatch.setattr(sources, "CACHED_VALUES", 1)
-    assert rows_at_once(source, 32) == 16
+def test_tokens_are_projected_first_when_that_was_decided():
+    source = source_of(sparse_graph(), quick(project_first="always", encoding_dim=2, hops=3))
+    assert isinstance(source, ProjectedTokens)
+    assert (source.num_nodes, source.hops, source.width, source.projects_first) == (50, 3, 25, True)
 
 
-@pytest.mark.parametrize(("memory", "rows"), [(10**12, 16384), (10**9, 6623), (0, 16)])
-def test_a_gpu_takes_as_many_rows_as_its_memory_holds(memory, rows, monkeypatch):
-    source = StoredTokens(STORE, "cpu")
-    source.device = "cuda"
-    monkeypatch.setattr(sources, "gpu_memory", lambda device: memory)
-    assert rows_at_once(source, 512) == rows
+def test_tokens_are_made_in_memory_by_default():
+    source = source_of(sparse_graph(), quick(encoding_dim=2, hops=3, feature_scaling="row"))
+    assert isinstance(source, StoredTokens)
+    assert (source.num_nodes, source.hops, source.width) == (50, 3, 25)
+
+
+def test_tokens_are_kept_in_a_folder_and_used_again(tmp_path, monkeypatch):
+    config = quick(encoding_dim=2, feature_scaling="row")
+    source_of(sparse_graph(), config, out=tmp_path / "tokens")
+    assert TokenStore.open(tmp_path / "tokens").tokens == tokens_of(config)
+    monkeypatch.setattr("nagphormer.tokens.hop2token._make", None)  # no work may start
+    source_of(sparse_graph(), config, out=tmp_path / "tokens")
+
+
+def test_a_store_that_is_given_is_used():
+    store = hop_tokens(sparse_graph(), 2, dtype="bfloat16", device="cpu")
+    assert source_of(sparse_graph(), quick(), store=store)._host is store.blocks
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hops": 3}, "hops=2, not 3"),
+        ({"encoding_dim": 2}, "encoding_dim=0, not 2"),
+        ({"feature_scaling": "row"}, "feature_scaling='none', not 'row'"),
+    ],
+)
+def test_a_store_with_other_settings_is_refused(changes, message):
+    store = hop_tokens(sparse_graph(), 2, dtype="bfloat16", device="cpu")
+    check_store(store, sparse_graph(), tokens_of(quick()))  # whatever its type
+    with pytest.raises(UserError, match=message):
+        source_of(sparse_graph(), quick(**changes), store=store)
+
+
+def test_a_store_of_another_graph_is_refused():
+    with pytest.raises(UserError, match="another graph"):
+        source_of(sparse_graph(), quick(), store=hop_tokens(sparse_graph(seed=1), 2))
+
+
+def test_runs_that_need_the_same_tokens_share_a_folder_and_others_do_not():
+    graph, runs = sparse_graph(), Path("runs")
+    shared = tokens_folder(runs / "one", graph, tokens_of(quick()))
+    assert shared.parent.absolute() == runs.absolute()
+    assert shared == tokens_folder(runs / "two", graph, tokens_of(quick(seed=3, hidden_dim=64, lr=0.1)))
+    changes = ({"hops": 3}, {"encoding_dim": 1}, {"feature_scaling": "row"}, {"feature_scaling": "standardize"})
+    others = [tokens_folder(runs / "one", graph, tokens_of(quick(**change))) for change in changes]
+    others.append(tokens_folder(runs / "one", sparse_graph(seed=1), tokens_of(quick())))
+    assert len({shared, *others}) == 6
+
+
+def test_the_store_of_training_is_found_before_one_beside_the_run(tmp_path):
+    graph, run, tokens = sparse_graph(), tmp_path / "runs" / "one", tokens_of(quick())
+    assert find_store(run, graph, tokens, "../../tokens") is None
+    beside = hop_tokens(graph, 2, out=tokens_folder(run, graph, tokens), device="cpu").path
+    assert find_store(run, graph, tokens, "../../tokens") == beside
+    run.mkdir()
+    hop_tokens(graph, 2, out=tmp_path / "tokens", device="cpu")
+    assert find_store(run, graph, tokens, "../../tokens").samefile(tmp_path / "tokens")
+    assert find_store(run, graph, tokens, None) == beside
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_tokens_are_stored_as_asked(dtype):
+    tokens = replace(tokens_of(quick()), dtype=dtype)
+    assert token_source(sparse_graph(), tokens, "stored", "cpu")._kind == getattr(torch, dtype)

@@ -7,7 +7,7 @@ from numbers import Integral
 from pathlib import Path
 
 from nagphormer.data.download import check_download, download
-from nagphormer.data.folder import MANIFEST, open_graph
+from nagphormer.data.folder import MANIFEST, open_graph, read_name
 from nagphormer.data.graph import Graph
 from nagphormer.data.npz import Split, describe_splits, read_npz, read_split, stored_splits
 from nagphormer.data.splits import budget_split, per_class_split, random_split
@@ -96,6 +96,16 @@ def load_graph(
     if split is None and not graph.splits and graph.name in DATASETS and not _difference(graph, graph.name):
         split = DATASETS[graph.name].rule  # the data set itself, only not looked up by its name
     return _with_split(graph, path, split, seed)
+
+
+def name_of(name_or_path: str | os.PathLike[str]) -> str | None:
+    """The name that `load_graph` will give a graph; at most a manifest is read."""
+    if isinstance(name_or_path, str) and (name_or_path in DATASETS or _provided(name_or_path)):
+        return name_or_path
+    path = Path(name_or_path)
+    if path.is_dir() and (path / MANIFEST).is_file():
+        return read_name(path)
+    return path.stem if path.suffix == ".npz" else None
 
 
 def cache_folder() -> Path:

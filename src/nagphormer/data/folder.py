@@ -49,6 +49,11 @@ def write_manifest(folder: Path, graph: Graph) -> None:
     )
 
 
+def read_name(path: Path) -> str | None:
+    """The name of the graph in a folder, where it has one."""
+    return read_json(path / MANIFEST, "graph", FORMAT, KEYS)["name"]
+
+
 def open_graph(path: str | os.PathLike[str]) -> Graph:
     """Open a graph folder without reading its arrays; sizes are checked, checksums by `verify_graph`."""
     folder = Path(path)

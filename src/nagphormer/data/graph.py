@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from nagphormer.data.classes import name_classes
 from nagphormer.errors import UserError
 
 Features: TypeAlias = "np.ndarray | sp.csr_array | None"
@@ -43,6 +44,8 @@ class Graph:
     """Class of every node, (N,) int64 with -1 for unknown; or (N, C) of 0 and 1 for multi-label tasks."""
     splits: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Node positions of `train`, `val` and `test`, each int64."""
+    drawn: bool = False
+    """Whether the splits were drawn from a seed here, rather than given by a file or the user."""
     ids: Any = None
     """The user's node ids as a PyArrow array, or None for 0 … N-1; read them through `node_ids`."""
     class_names: tuple[str, ...] | None = None
@@ -108,13 +111,13 @@ class Graph:
 
     def with_splits(self, **splits: Any) -> Graph:
         """A graph with these splits instead: `train=`, `val=`, `test=`, as positions or boolean masks."""
-        return self._kept(splits=check_splits(splits, self.num_nodes))
+        return self.altered(splits=check_splits(splits, self.num_nodes), drawn=False)
 
     def with_name(self, name: str) -> Graph:
         """The same graph under another name."""
-        return self._kept(name=name)
+        return self.altered(name=name)
 
-    def _kept(self, **changes: Any) -> Graph:
+    def altered(self, **changes: Any) -> Graph:
         """A copy with parts changed that the fingerprint does not depend on."""
         copy = replace(self, **changes)
         if "fingerprint" in self.__dict__:
@@ -289,15 +292,6 @@ def _undirected(matrix: sp.csr_array) -> sp.csr_array:
     matrix.eliminate_zeros()
     matrix.sort_indices()
     return matrix
-
-
-def name_classes(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
-    """Sorted class names and the label of every value; None, NaN, -1 and the empty string mean unknown."""
-    values = np.char.decode(values) if values.dtype.kind == "S" else values
-    known = np.array([value is not None and value == value and str(value) not in ("", "-1") for value in values], bool)
-    labels = np.full(len(values), -1)
-    names, labels[known] = np.unique(values[known].astype(str), return_inverse=True)
-    return tuple(map(str, names)), labels
 
 
 def check_features(features: Any, num_nodes: int) -> Features:

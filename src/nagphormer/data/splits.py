@@ -3,6 +3,9 @@
 Shapes: N nodes, n labeled nodes, C classes
 """
 
+import warnings
+from typing import Any
+
 import numpy as np
 
 from nagphormer.data.graph import Graph
@@ -36,7 +39,7 @@ def random_split(graph: Graph, train: float = 0.6, val: float = 0.2, seed: int =
         raise UserError(
             f"train={train} of {len(nodes)} labeled nodes is less than one node: label more nodes or raise train"
         )
-    return graph.with_splits(train=nodes[:val_start], val=nodes[val_start:test_start], test=nodes[test_start:])
+    return _drawn(graph, train=nodes[:val_start], val=nodes[val_start:test_start], test=nodes[test_start:])
 
 
 def per_class_split(graph: Graph, train: int = 20, val: int = 30, seed: int = 0) -> Graph:
@@ -96,6 +99,18 @@ def budget_split(graph: Graph, train: int = 20, val: int = 30, seed: int = 0) ->
     return _rest_is_test(graph, nodes, train_idx, val_idx)
 
 
+def with_splits(graph: Graph, seed: int) -> Graph:
+    """The graph, with a random split if it has none; a warning says so."""
+    if graph.splits:
+        return graph
+    warnings.warn(
+        f"the graph has no splits: of its labeled nodes 60 % train, 20 % validate and 20 % are left for the test "
+        f"(at random, seed {seed})",
+        stacklevel=3,
+    )
+    return random_split(graph, seed=seed)
+
+
 def labeled_nodes(graph: Graph) -> np.ndarray:
     """Positions of the nodes with a known label, ascending; every node of a multi-label graph counts."""
     if graph.labels is None:
@@ -115,7 +130,12 @@ def _check_counts(train: int, val: int) -> None:
 
 def _rest_is_test(graph: Graph, nodes: np.ndarray, train_idx: np.ndarray, val_idx: np.ndarray) -> Graph:
     test_idx = np.setdiff1d(nodes, np.concatenate([train_idx, val_idx]))
-    return graph.with_splits(train=train_idx, val=val_idx, test=test_idx)
+    return _drawn(graph, train=train_idx, val=val_idx, test=test_idx)
+
+
+def _drawn(graph: Graph, **splits: Any) -> Graph:
+    """The graph with splits that a seed can give again."""
+    return graph.with_splits(**splits).altered(drawn=True)
 
 
 def _random_state(seed: int) -> np.random.RandomState:

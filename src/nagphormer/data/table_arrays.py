@@ -9,7 +9,6 @@ Shapes: N nodes, E undirected edges (2E stored entries), F features, C classes
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,15 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from nagphormer.data.classes import number_classes
 from nagphormer.data.folder import IDS, write_ids, write_manifest
 from nagphormer.data.graph import Graph
 from nagphormer.data.table_files import FRACTIONS, FilePath, first_row, reading, sql_text
-from nagphormer.errors import UserError
 from nagphormer.files import new_folder
 
 SPLIT_WORDS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
 
-_WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 3 and 3.0, but not 03: that is a name
 _BATCH_VALUES = 1 << 20
 
 Allocate = Callable[..., np.ndarray]
@@ -155,7 +153,7 @@ def _collect_labels(
     import pyarrow as pa
 
     texts = db.execute("SELECT DISTINCT label FROM nodes WHERE label IS NOT NULL").fetchall()
-    classes, names = _number_classes([text for (text,) in texts], label_type.startswith(FRACTIONS))
+    classes, names = number_classes([text for (text,) in texts], label_type.startswith(FRACTIONS))
     columns = {
         "label": pa.array(classes.keys(), pa.string()),
         "class": pa.array(classes.values(), pa.int64()),
@@ -166,29 +164,6 @@ def _collect_labels(
     for batch in _batches(db, "SELECT nodes.rowid AS node, class FROM nodes JOIN classes USING (label)"):
         labels[batch["node"].to_numpy()] = batch["class"].to_numpy()
     return labels, names
-
-
-def _number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], tuple[str, ...] | None]:
-    """The class of every label text (-1 for unknown), and the classes' names unless they are 0 … C-1."""
-    texts = [text for text in texts if not (fractions and text.lower() == "nan")]
-    matches = {text: _WHOLE_NUMBER.fullmatch(text) for text in texts}
-    values: dict[str, Any] = {text: int(match[1]) for text, match in matches.items() if match}
-    if len(values) < len(texts):
-        wrong = next((text for text in texts if fractions and _is_fraction(text)), None)
-        if wrong is not None:
-            raise UserError(f"label {wrong} is a fraction: labels are whole numbers or text, -1 or empty for unknown")
-        values = {text: text if values.get(text) != -1 else -1 for text in texts}
-    distinct = sorted(set(values.values()) - {-1})
-    numbers = {value: number for number, value in enumerate(distinct)} | {-1: -1}
-    names = None if distinct == list(range(len(distinct))) else tuple(map(str, distinct))
-    return {text: numbers[value] for text, value in values.items()}, names
-
-
-def _is_fraction(text: str) -> bool:
-    try:
-        return float(text) % 1 != 0
-    except ValueError:
-        return False
 
 
 def _collect_splits(db: Any, allocate: Allocate) -> dict[str, np.ndarray]:

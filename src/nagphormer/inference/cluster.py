@@ -7,11 +7,13 @@ from nagphormer.data.folder import open_graph
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_folder
-from nagphormer.inference.predict import check_fits, open_source, tokens_of_training, write_predictions
-from nagphormer.tokens.cluster import INTERPRETER, connected, gather, workers
-from nagphormer.tokens.store import MANIFEST, TokenStore
-from nagphormer.training.run import Trained, load_run
-from nagphormer.training.source import check_store, tokens_folder
+from nagphormer.inference.predict import check_fits, open_source, store_of
+from nagphormer.inference.table import write_predictions
+from nagphormer.tokens.cluster import INTERPRETER, check_shared, connected, gather, workers
+from nagphormer.tokens.store import TokenStore
+from nagphormer.training.run import Run
+from nagphormer.training.run_folder import load_run
+from nagphormer.training.sources import check_store
 
 PART_ROWS = 1 << 18
 """Nodes of one task, and of one file."""
@@ -30,39 +32,35 @@ class Parts:
 
     def write(self, number: int) -> int:
         """Predict one range and write its file; gives how many nodes that are. Runs in a worker."""
-        trained, graph = load_run(self.run), open_graph(self.graph)
-        source = open_source(trained, graph, "cpu", Path(self.tokens))
+        run, graph = load_run(self.run), open_graph(self.graph)
+        source = open_source(run, graph, "cpu", Path(self.tokens))
         rows = (number * PART_ROWS, min((number + 1) * PART_ROWS, graph.num_nodes))
-        write_predictions(trained, source, graph, Path(self.folder) / f"part-{number:05d}.parquet", rows)
+        write_predictions(run, source, graph, Path(self.folder) / f"part-{number:05d}.parquet", rows)
         return rows[1] - rows[0]
 
 
-def write_data_set(
-    trained: Trained, run: Path, graph: Graph, out: Path, address: str, tokens: Path | None = None
-) -> None:
+def write_data_set(run: Run, place: Path, graph: Graph, out: Path, address: str, tokens: Path | None = None) -> None:
     """Have the workers of a cluster predict every node.
 
     Args:
-        trained: the model, to check that it fits.
-        run: its folder.
+        run: the model, to check that it fits.
+        place: its folder.
         graph: opened from a folder.
         out: folder of the Parquet data set. All three lie where all workers see them, and so do the tokens.
         address: of the cluster, or `local` to start one here.
-        tokens: the graph's token store; by default that of training.
+        tokens: the graph's token store; by default that of training, or one beside the run.
     """
-    check_fits(trained, graph)
-    if graph.folder is None:
-        raise UserError("a cluster needs a graph folder that all workers can open: write one with graph.save(FOLDER)")
-    beside = tokens_folder(run, graph, trained.config)
-    tokens = tokens or tokens_of_training(trained, graph, run) or (beside if (beside / MANIFEST).is_file() else None)
+    check_fits(run, graph)
+    shared = check_shared(graph)
+    tokens = tokens or store_of(run, graph, place)
     if tokens is None:
         raise UserError(
             "a cluster predicts from a token store, and there is none for this run and graph: make one with "
             "nagphormer prepare and give it with --tokens"
         )
-    check_store(TokenStore.open(tokens), graph, trained.config)
+    check_store(TokenStore.open(tokens), graph, run.best.plan.tokens)
     count = -(-graph.num_nodes // PART_ROWS)
     with new_folder(out) as folder, connected(address) as ray:
-        paths = (str(Path(path).absolute()) for path in (run, graph.folder, tokens, folder))
+        paths = (str(Path(path).absolute()) for path in (place, shared, tokens, folder))
         memory = min(TASK_BYTES, max(worker.memory for worker in workers(ray)))
         gather(ray, Parts(*paths), count, cpus=1, memory=memory, work="predicting on the cluster")

@@ -3,6 +3,9 @@
 Shapes: B nodes in a batch, K hops, D width of the embedding, C classes
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 
@@ -32,3 +35,11 @@ def linear_scores(parts: torch.Tensor, num_classes: int) -> torch.Tensor:
     """Class scores linear in all tokens, (B, K+1, (K+1)·C) -> (B, C): of hop k only the k-th part counts."""
     own = parts.unflatten(-1, (-1, num_classes)).diagonal(dim1=1, dim2=2)  # (B, C, K+1)
     return own.sum(dim=-1, dtype=torch.promote_types(own.dtype, torch.float32))
+
+
+@contextmanager
+def weights_drawn(seed: int) -> Iterator[None]:
+    """Draw the weights of models that are made in the block from a seed; torch's own random state stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

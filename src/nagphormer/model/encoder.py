@@ -6,20 +6,12 @@ Shapes: B nodes in a batch, T = K+1 tokens, D model width, H heads, d = D/H
 import torch
 from torch import nn
 
-from nagphormer.model import kernels
+from nagphormer.model import ops
 from nagphormer.model.dropout import Dropout
 
 
-def mix_values(attention: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Weigh value vectors by attention (paper Eq. 4, right factor): (B, H, T, T) × (B, H, T, d) -> (B, H, T, d)."""
-    return attention @ values
-
-
 class SelfAttention(nn.Module):
-    """Multi-head self-attention over the tokens of each node.
-
-    Written out instead of calling `scaled_dot_product_attention`: at a dozen tokens the plain products are faster.
-    """
+    """Multi-head self-attention over the tokens of each node."""
 
     def __init__(self, dim: int, num_heads: int, dropout: float):
         super().__init__()
@@ -32,24 +24,7 @@ class SelfAttention(nn.Module):
         """(B, T, D) -> (B, T, D)."""
         batch, tokens, dim = hidden.shape
         parts = self.project(hidden).view(batch, tokens, 3, self.num_heads, dim // self.num_heads)
-        if kernels.attends(parts):
-            return self.out(kernels.attend(parts, self.dropout.active_rate))
-        query, key, value = parts.permute(2, 0, 3, 1, 4)  # each (B, H, T, d)
-        scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)  # (B, H, T, T)
-        attention = self.dropout(scores.softmax(dim=-1))
-        mixed = mix_values(attention, value).transpose(1, 2)  # (B, T, H, d)
-        return self.out(mixed.reshape(batch, tokens, dim))
-
-
-def add_and_norm(
-    hidden: torch.Tensor, update: torch.Tensor | None, norm: nn.LayerNorm, dropout: Dropout
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Z + dropout(update), and its LayerNorm: all (B, T, D)."""
-    if kernels.usable(hidden):
-        return kernels.add_norm(hidden, update, norm, dropout.active_rate)
-    if update is not None:
-        hidden = hidden + dropout(update)
-    return hidden, norm(hidden)
+        return self.out(ops.attend(parts, self.dropout))
 
 
 class EncoderLayer(nn.Module):
@@ -70,6 +45,6 @@ class EncoderLayer(nn.Module):
         self, hidden: torch.Tensor, update: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Z and what is still to be added to it, both (B, T, D), after this layer."""
-        hidden, normed = add_and_norm(hidden, update, self.attention_norm, self.dropout)
-        hidden, normed = add_and_norm(hidden, self.attention(normed), self.ffn_norm, self.dropout)
+        hidden, normed = ops.add_norm(hidden, update, self.attention_norm, self.dropout)
+        hidden, normed = ops.add_norm(hidden, self.attention(normed), self.ffn_norm, self.dropout)
         return hidden, self.ffn(normed)

@@ -1,13 +1,11 @@
 """The network's memory-bound parts on a GPU, each as one Triton kernel instead of many passes over device memory.
 
 The encoder's products run on the matrix units; what lies between them only moves bytes. Each function here is exact
-in the sense of its plain counterpart in `encoder.py` and `batches.py`, with sums in float32.
+in the sense of its plain counterpart in `ops.py`, which alone calls them, with sums in float32.
 
-Shapes: B nodes in a batch, T = K+1 tokens, D model width, H heads, d = D/H, M = B·T rows, F token width
+Shapes: B nodes in a batch, T = K+1 tokens, D model width, H heads, d = D/H, M = B·T rows
 """
 
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,36 +22,7 @@ LONGEST = 32
 TILE_BYTES = 1 << 14
 """Bytes of a head's queries, keys or values of a node; several such tiles must fit a small card's shared memory."""
 
-REPAID = 6e10
-"""Hidden values, B·T·D of all layers and batches of a training, after which compiling has been paid back (H200)."""
-
 if triton is not None:
-
-    @triton.jit
-    def _take(
-        store,
-        nodes,
-        scales,
-        out,
-        num_rows,
-        width,
-        stride,
-        filled,
-        TOKENS: tl.constexpr,
-        ROWS: tl.constexpr,
-        COLUMNS: tl.constexpr,
-    ):
-        """out[b, t] = store[nodes[b], t] · scales, one program for ROWS rows (b, t) and COLUMNS columns."""
-        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        node = tl.load(nodes + row // TOKENS, mask=row < num_rows, other=0)
-        place = (node * TOKENS + row % TOKENS) * width
-        inside = (row < num_rows)[:, None] & (column < width)[None, :]
-        values = tl.load(store + place[:, None] + column[None, :], mask=inside, other=0).to(tl.float32)
-        values *= tl.load(scales + column, mask=column < width, other=0)[None, :]
-        within = (row < num_rows)[:, None] & (column < filled)[None, :]
-        target = out + row.to(tl.int64)[:, None] * stride + column[None, :]
-        tl.store(target, values.to(out.dtype.element_ty), mask=within)
 
     @triton.jit
     def _kept(seed, place, rate):
@@ -291,75 +260,17 @@ if triton is not None:
         tl.store(of_score + tl.program_id(0) * dim + column, score_sum, mask=column < dim)
 
 
-_worthwhile = False
-_compiled: set[Hashable] = set()
-
-
-@contextmanager
-def worthwhile(values: float, shape: Hashable) -> Iterator[None]:
-    """Use the kernels while the block runs, if so many hidden values repay compiling them, or that is done already.
-
-    Args:
-        values: B·T·D of all layers and batches.
-        shape: what they are compiled for; another shape is compiled anew.
-    """
-    global _worthwhile
-    if triton is not None and values >= REPAID:
-        _compiled.add(shape)
-    before, _worthwhile = _worthwhile, shape in _compiled
-    try:
-        yield
-    finally:
-        _worthwhile = before
-
-
-def usable(tensor: torch.Tensor) -> bool:
-    """Whether the kernels here are to work on a tensor."""
-    return _worthwhile and tensor.is_cuda and tensor.dtype != torch.float64
-
-
-def take(store: torch.Tensor, nodes: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, first: int = 0) -> None:
-    """Write tokens of some nodes, scaled, to columns `first …` of `out`; the rest of its columns become zero.
-
-    Args:
-        store: (N, T, f), a block of columns.
-        nodes: (B,).
-        scales: (F,), of all columns.
-        out: (B, T, F or more).
-        first: where the block's columns stand among all.
-    """
-    _, tokens, width = store.shape
-    num_rows, stride = len(nodes) * tokens, out.shape[2]
-    filled = stride - first
-    columns = min(1024, triton.next_power_of_2(filled))
-    rows = 2048 // columns
-    with torch.cuda.device_of(store):
-        _take[(triton.cdiv(num_rows, rows), triton.cdiv(filled, columns))](
-            store,
-            nodes,
-            scales[first:],
-            out[:, :, first:],
-            num_rows,
-            width,
-            stride,
-            filled,
-            TOKENS=tokens,
-            ROWS=rows,
-            COLUMNS=columns,
-        )
-
-
-def attends(qkv: torch.Tensor) -> bool:
-    """Whether `attend` can be used for queries, keys and values, (B, T, 3, H, d)."""
+def can_attend(qkv: torch.Tensor) -> bool:
+    """Whether `attend` takes queries, keys and values, (B, T, 3, H, d)."""
     _, length, _, _, dim = qkv.shape
     tile = max(16, 1 << (length - 1).bit_length()) * dim * qkv.element_size()
-    return usable(qkv) and length <= LONGEST and dim in (16, 32, 64, 128, 256, 512) and tile <= TILE_BYTES
+    return length <= LONGEST and dim in (16, 32, 64, 128, 256, 512) and tile <= TILE_BYTES
 
 
-def reads_out(tokens: torch.Tensor) -> bool:
-    """Whether `read_out` can be used for tokens, (B, T, D)."""
+def can_read_out(tokens: torch.Tensor) -> bool:
+    """Whether `read_out` takes tokens, (B, T, D)."""
     _, length, dim = tokens.shape
-    return usable(tokens) and 1 < length <= LONGEST and length * dim <= LONGEST * 512
+    return 1 < length <= LONGEST and length * dim <= LONGEST * 512
 
 
 def attend(qkv: torch.Tensor, rate: float) -> torch.Tensor:

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from nagphormer.errors import UserError
+from nagphormer.model import ops
 from nagphormer.model.classifier import Classifier, averaged, linear_scores
 from nagphormer.model.dropout import Dropout
 from nagphormer.model.embedding import Embedding
-from nagphormer.model.encoder import EncoderLayer, add_and_norm
-from nagphormer.model.readout import AttentionReadout, SelfReadout, SumReadout
+from nagphormer.model.encoder import EncoderLayer
+from nagphormer.model.readout import READOUTS
 from nagphormer.settings import ModelConfig
 
 LINEAR_PACE = 60.0
@@ -45,11 +46,7 @@ class NAGphormer(Classifier):
         )
         self.norm = nn.LayerNorm(dim)
         self.dropout = Dropout(config.dropout)
-        self.readout: nn.Module
-        if config.readout == "attention":
-            self.readout = AttentionReadout(dim)
-        else:
-            self.readout = SelfReadout() if config.readout == "self" else SumReadout()
+        self.readout = READOUTS[config.readout](dim)
         half = max(dim // 2, 1)
         self.head = nn.Sequential(nn.Linear(dim, half), nn.ReLU(), nn.Linear(half, config.num_classes))
         self.apply(self._initialize)
@@ -78,7 +75,7 @@ class NAGphormer(Classifier):
         hidden, update = hidden[..., : self.config.hidden_dim].contiguous(), None
         for layer in self.layers:
             hidden, update = layer(hidden, update)
-        return add_and_norm(hidden, update, self.norm, self.dropout)[1]
+        return ops.add_norm(hidden, update, self.norm, self.dropout)[1]
 
     def scores(self, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Class scores of the network and of its companion, if it has one, (B, K+1, D) -> (B, C)."""
@@ -95,9 +92,10 @@ class NAGphormer(Classifier):
 
     def hop_attention(self, encoded: torch.Tensor) -> torch.Tensor:
         """The readout's weights of hops 1 … K, (B, K+1, D) -> (B, K)."""
-        if not isinstance(self.readout, AttentionReadout):
+        weigh = getattr(self.readout, "attention", None)
+        if weigh is None:
             raise UserError(f"readout={self.config.readout!r} weighs no hops: only 'attention' does")
-        return self.readout.attention(encoded)
+        return weigh(encoded)
 
     def _initialize(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear):

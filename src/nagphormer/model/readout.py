@@ -3,10 +3,13 @@
 Shapes: B nodes in a batch, K hops, D model width
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
-from nagphormer.model import kernels
+from nagphormer.model import ops
+from nagphormer.settings import Readout
 
 
 class AttentionReadout(nn.Module):
@@ -23,17 +26,11 @@ class AttentionReadout(nn.Module):
 
     def attention(self, tokens: torch.Tensor) -> torch.Tensor:
         """Weights of hops 1 … K, (B, K+1, D) -> (B, K); in float32, so that they sum to one."""
-        scores = (tokens @ self._direction.to(tokens.dtype))[:, 1:]
-        return scores.softmax(dim=-1, dtype=torch.promote_types(tokens.dtype, torch.float32))
+        return ops.hop_weights(tokens, self._direction)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """(B, K+1, D) -> (B, D)."""
-        if tokens.shape[1] == 1:
-            return tokens[:, 0]
-        if kernels.reads_out(tokens):
-            return kernels.read_out(tokens, self._direction)
-        weights = self.attention(tokens).to(tokens.dtype).unsqueeze(1)  # (B, 1, K)
-        return tokens[:, 0] + (weights @ tokens[:, 1:]).squeeze(1)
+        return tokens[:, 0] if tokens.shape[1] == 1 else ops.read_out(tokens, self._direction)
 
     @property
     def _direction(self) -> torch.Tensor:
@@ -44,6 +41,9 @@ class AttentionReadout(nn.Module):
 class SelfReadout(nn.Module):
     """The node's own token, Z_0; SIN. in the paper."""
 
+    def __init__(self, dim: int):
+        super().__init__()
+
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """(B, K+1, D) -> (B, D)."""
         return tokens[:, 0]
@@ -52,6 +52,17 @@ class SelfReadout(nn.Module):
 class SumReadout(nn.Module):
     """The sum of all tokens; SUM. in the paper."""
 
+    def __init__(self, dim: int):
+        super().__init__()
+
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """(B, K+1, D) -> (B, D)."""
         return tokens.sum(dim=1)
+
+
+READOUTS: dict[Readout, Callable[[int], nn.Module]] = {
+    "attention": AttentionReadout,
+    "self": SelfReadout,
+    "sum": SumReadout,
+}
+"""How each is made for a width D."""

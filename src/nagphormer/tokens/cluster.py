@@ -93,7 +93,7 @@ def write_blocks(
         address: of the cluster, or `local` to start one here.
         memory: limit for each worker; by default what a block needs, as far as a worker has it.
     """
-    assert graph.folder is not None
+    place = check_shared(graph)
     if columns.encoding is not None:
         np.save(folder / ENCODING, columns.encoding)
     with connected(address) as ray:
@@ -102,7 +102,7 @@ def write_blocks(
         layout = Layout.of(graph, layout.tokens, "cpu", usable, may_spill=True)
         _check_scratch(layout, folder)
         blocks = Blocks(
-            graph=str(graph.folder.absolute()),
+            graph=str(place.absolute()),
             folder=str(folder),
             layout=layout,
             encoding=columns.encoding is not None,
@@ -163,6 +163,13 @@ def _check_scratch(layout: Layout, folder: Path) -> None:
             f"with so little memory a worker, hops go to scratch files of {format_size(needed)} in all, but "
             f"{format_size(free)} are free: give workers more memory"
         )
+
+
+def check_shared(graph: Graph) -> Path:
+    """The folder of a graph that all workers can open; refuses one that has none."""
+    if graph.folder is None:
+        raise UserError("a cluster needs a graph folder that all workers can open: write one with graph.save(FOLDER)")
+    return graph.folder
 
 
 class Work(Protocol):

@@ -141,6 +141,32 @@ if triton is not None:
         row = tl.load(rows + number)
         _finish(total, row, column, y, out, before, factor, width, stretch, shift, LOOP, RECUR)
 
+    @triton.jit
+    def _take(
+        store,
+        nodes,
+        scales,
+        out,
+        num_rows,
+        width,
+        stride,
+        filled,
+        TOKENS: tl.constexpr,
+        ROWS: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
+        """out[b, t] = store[nodes[b], t] · scales, one program for ROWS rows (b, t) and COLUMNS columns."""
+        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        node = tl.load(nodes + row // TOKENS, mask=row < num_rows, other=0)
+        place = (node * TOKENS + row % TOKENS) * width
+        inside = (row < num_rows)[:, None] & (column < width)[None, :]
+        values = tl.load(store + place[:, None] + column[None, :], mask=inside, other=0).to(tl.float32)
+        values *= tl.load(scales + column, mask=column < width, other=0)[None, :]
+        within = (row < num_rows)[:, None] & (column < filled)[None, :]
+        target = out + row.to(tl.int64)[:, None] * stride + column[None, :]
+        tl.store(target, values.to(out.dtype.element_ty), mask=within)
+
 
 class NeighborSum:
     """The map y ↦ factor · (A y + loop · y) on a GPU; takes CUDA tensors."""
@@ -272,3 +298,34 @@ def column_maxima(columns: Columns, row_scale: np.ndarray, device: str) -> tuple
         largest_x = torch.maximum(largest_x, piece.amax(dim=0))
         largest_y = torch.maximum(largest_y, (piece * scale[start:stop, None]).amax(dim=0))
     return largest_x.cpu().numpy(), largest_y.cpu().numpy()
+
+
+def take(store: torch.Tensor, nodes: torch.Tensor, scales: torch.Tensor, out: torch.Tensor, first: int = 0) -> None:
+    """Write tokens of some nodes, scaled, to columns `first …` of `out`; the rest of its columns become zero.
+
+    Args:
+        store: (N, T, f), a block of columns.
+        nodes: (B,).
+        scales: (F,), of all columns.
+        out: (B, T, F or more).
+        first: where the block's columns stand among all.
+    """
+    _, tokens, width = store.shape
+    num_rows, stride = len(nodes) * tokens, out.shape[2]
+    filled = stride - first
+    columns = min(1024, triton.next_power_of_2(filled))
+    rows = 2048 // columns
+    with torch.cuda.device_of(store):
+        _take[(triton.cdiv(num_rows, rows), triton.cdiv(filled, columns))](
+            store,
+            nodes,
+            scales[first:],
+            out[:, :, first:],
+            num_rows,
+            width,
+            stride,
+            filled,
+            TOKENS=tokens,
+            ROWS=rows,
+            COLUMNS=columns,
+        )

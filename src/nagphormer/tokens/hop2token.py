@@ -193,8 +193,9 @@ def _can_stay(graph: Graph, tokens: TokenSettings, num_bytes: int, device: str) 
 
 
 def _check_cluster(graph: Graph, out: str | os.PathLike[str] | None, device: str | None) -> None:
-    if graph.folder is None:
-        raise UserError("a cluster needs a graph folder that all workers can open: write one with graph.save(FOLDER)")
+    from nagphormer.tokens.cluster import check_shared
+
+    check_shared(graph)
     if out is None:
         raise UserError("a cluster needs a folder for the tokens: give out=FOLDER where all workers see it")
     if device not in (None, "cpu"):

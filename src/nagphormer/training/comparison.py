@@ -4,18 +4,17 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-import torch
-
 from nagphormer.data.graph import Graph
-from nagphormer.device import resolve_device
+from nagphormer.device import machine
 from nagphormer.errors import UserError
-from nagphormer.model.classifier import Classifier
+from nagphormer.model.classifier import Classifier, weights_drawn
 from nagphormer.model.plain import MLP, LogisticRegression
-from nagphormer.settings import TrainConfig
+from nagphormer.settings import TokenSettings, TrainConfig
+from nagphormer.training.batches import TokenSource
 from nagphormer.training.loop import Trainer, evaluate
-from nagphormer.training.source import projection_pays, token_source
-from nagphormer.training.sources import TokenSource
-from nagphormer.training.task import Classes, Task, check_trainable
+from nagphormer.training.plan import check_trainable, choose_scaling, choose_way
+from nagphormer.training.sources import token_source
+from nagphormer.training.task import Task
 
 RATES = {MLP: (0.01,), LogisticRegression: (0.01, 0.1)}
 WEIGHT_DECAYS = (0.001, 0.1)
@@ -44,19 +43,17 @@ def logistic_accuracy(graph: Graph, config: TrainConfig, source: TokenSource, sp
 
 def _best(graph: Graph, config: TrainConfig, source: TokenSource | None, split: str) -> float:
     """Accuracy on `split` of the settings that are best on the validation nodes."""
-    check_trainable(graph)
-    device = resolve_device(config.device)
-    classes = Classes.of(graph)
+    classes, here = check_trainable(graph), machine(config.device)
     plain = replace(config, **COMMON)
     kind = MLP if source is None else LogisticRegression
     if source is None:
-        plain = replace(plain, project_first="always" if projection_pays(graph, plain, device) else "never")
-        source = token_source(graph, plain, device)
-    task = Task(graph, classes, device, config.class_weights)
+        scaling = choose_scaling(graph, plain)
+        tokens = TokenSettings(hops=plain.hops, encoding_dim=plain.encoding_dim, feature_scaling=scaling)
+        source = token_source(graph, tokens, choose_way(graph, plain, tokens, here), here.device)
+    task = Task(graph, classes, here.device, config.class_weights)
     found = []
     for lr, weight_decay in product(RATES[kind], WEIGHT_DECAYS):
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(config.seed)
+        with weights_drawn(config.seed):
             if kind is LogisticRegression:
                 model: Classifier = LogisticRegression(source.width, classes.num_classes, source.hops)
             else:

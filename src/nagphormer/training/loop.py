@@ -8,10 +8,11 @@ Shapes: B nodes in a batch, K hops, D model width, C classes
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,17 @@ import torch
 from torch import nn
 
 from nagphormer.device import autocast
-from nagphormer.model import kernels
+from nagphormer.model import ops
 from nagphormer.model.classifier import Classifier
 from nagphormer.progress import epochs_shown, note
-from nagphormer.settings import TrainConfig
+from nagphormer.settings import NetworkConfig, TrainConfig
+from nagphormer.training.batches import Batch, TokenSource
 from nagphormer.training.checkpoint import Checkpoints
+from nagphormer.training.forward import forward, rows_at_once
 from nagphormer.training.history import History
 from nagphormer.training.optimizer import AdamW
 from nagphormer.training.ranks import ALONE, Ranks
 from nagphormer.training.schedule import learning_rate
-from nagphormer.training.sources import TokenSource, rows_at_once, to_device
 from nagphormer.training.stopping import EarlyStopping
 from nagphormer.training.task import Task
 
@@ -86,7 +88,7 @@ class Trainer:
         first = 1 + self._resume()
         with (
             _own_randomness(self.source.device),
-            kernels.worthwhile(self._work(), kernel_shape(config, self.source)),
+            ops.enough_work(self._work(), kernel_shape(config, self.source, config.precision)),
             epochs_shown(config.epochs, first) as show,
         ):
             for epoch in range(first, config.epochs + 1):
@@ -137,9 +139,10 @@ class Trainer:
         _set_seed(self.source.device, _dropout_seed(self.config.seed, epoch, self.ranks.rank))
         batches = torch.from_numpy(order).split(self.config.batch_size)
         losses = torch.zeros(len(batches), device=self.source.device)
-        fetched = self.source.fetch([piece for batch in batches for piece in self._pieces(batch)])
-        for number, batch in enumerate(to_device(batches, self.source.device)):
-            losses[number] = self._step(batch, fetched)
+        pieces = [self._pieces(batch) for batch in batches]
+        coming = self.source.batches([piece for parts in pieces for piece in parts])
+        for number, (batch, parts) in enumerate(zip(batches, pieces, strict=True)):
+            losses[number] = self._step(len(batch), list(islice(coming, len(parts))))
             if losses.device.type == "cpu" and self.ranks.count == 1 and not losses[number].isfinite():
                 break
         self.ranks.add_up(losses)
@@ -155,44 +158,43 @@ class Trainer:
         """This rank's share of a batch, in the pieces that go through the network one by one."""
         return self.ranks.share(batch).split(self._rows)
 
-    def _step(self, batch: torch.Tensor, fetched: Iterator[torch.Tensor]) -> torch.Tensor:
-        """One update; gives the batch's mean loss."""
+    def _step(self, size: int, pieces: list[Batch]) -> torch.Tensor:
+        """One update by a batch of so many nodes, of which this rank has these pieces; gives the batch's mean loss."""
         self.update += 1
         self._optimizer.set_rate(learning_rate(self.config, self.update))
-        pieces = self._pieces(batch)
-        if batch.is_cuda and kernels.triton and self.ranks.count == 1 and len(pieces) == 1:
-            return self._replay(batch, next(fetched))
-        return self._learn(len(batch), zip(pieces, fetched, strict=False))
+        if self.ranks.count == 1 and len(pieces) == 1 and ops.captured(pieces[0].nodes):
+            return self._replay(*pieces)
+        return self._learn(size, pieces)
 
-    def _learn(self, batch_size: int, pieces: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-        """Forward, backward and the optimizer's step on a batch; pieces are node positions and what was fetched."""
+    def _learn(self, size: int, pieces: list[Batch]) -> torch.Tensor:
+        """Forward, backward and the optimizer's step on a batch."""
         self._optimizer.zero_grad()
         *early, last = pieces
         total = torch.zeros((), device=self.source.device)
         with self._objective.no_sync() if self.ranks.count > 1 else nullcontext():
-            for nodes, rows in early:
-                total += self._backward(nodes, rows, batch_size)
-        total += self._backward(*last, batch_size)
+            for piece in early:
+                total += self._backward(piece, size)
+        total += self._backward(last, size)
         if self.config.clip_norm:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         self._optimizer.step()
         return total
 
-    def _replay(self, nodes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def _replay(self, batch: Batch) -> torch.Tensor:
         """A step as one launch: run plainly the first time a size comes, captured the second, replayed from then on."""
-        size = len(nodes)
+        size = len(batch.nodes)
         if size not in self._captured:
             self._captured[size] = None
-            own = nodes.clone()  # aligned as the captured step's will be: nothing is left to compile while capturing
-            return self._learn(size, [(own, own if rows.ndim == 1 else rows)])
+            # aligned as the captured step's will be: nothing is left to compile while capturing
+            return self._learn(size, [replace(batch, nodes=batch.nodes.clone())])
         step = self._captured[size]
         if step is None:
-            step = self._captured[size] = _CapturedStep(self._learn, nodes, rows)
-        return step(nodes, rows)
+            step = self._captured[size] = _CapturedStep(self._learn, batch)
+        return step(batch)
 
-    def _backward(self, nodes: torch.Tensor, rows: torch.Tensor, batch_size: int) -> torch.Tensor:
+    def _backward(self, piece: Batch, size: int) -> torch.Tensor:
         """Add the gradient of some nodes' part of a batch's mean loss; gives that part."""
-        loss = self._objective(nodes, rows) / batch_size
+        loss = self._objective(piece) / size
         (loss * self.ranks.count).backward()  # the mean of the ranks' gradients is then their sum
         return loss.detach()
 
@@ -249,35 +251,36 @@ class _Objective(nn.Module):
         self.model = model
         self.source, self.task, self.precision = source, task, precision
 
-    def forward(self, nodes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Sum of the losses of some nodes, (B,) -> (), averaged over the model's parts; `rows` is what was fetched."""
-        if len(nodes) == 0:  # a rank without nodes takes part in the sum of the gradients all the same
+    def forward(self, batch: Batch) -> torch.Tensor:
+        """Sum of the losses of some nodes, (B,) -> (), averaged over the model's parts."""
+        if len(batch.nodes) == 0:  # a rank without nodes takes part in the sum of the gradients all the same
             return torch.stack([weight.sum() for weight in self.model.parameters()]).sum() * 0
         with autocast(self.source.device, self.precision):
-            (hidden,) = self.source.embed(self.model.embed, (rows,))
-            losses = [self.task.loss(scores, nodes) for scores in self.model.scores(hidden)]
+            hidden = self.source.embedder(self.model.embed)(batch)
+            losses = [self.task.loss(scores, batch.nodes) for scores in self.model.scores(hidden)]
             return torch.stack(losses).mean()
 
 
 class _CapturedStep:
     """A training step of one size of batch as a CUDA graph: a single launch instead of some hundred."""
 
-    def __init__(self, learn: Callable[[int, Any], torch.Tensor], nodes: torch.Tensor, rows: torch.Tensor):
-        self._nodes = nodes.clone()
-        self._rows = self._nodes if rows.ndim == 1 else rows.clone()
+    def __init__(self, learn: Callable[[int, list[Batch]], torch.Tensor], batch: Batch):
+        stored = None if batch.stored is None else batch.stored.clone()
+        self._batch = Batch(batch.nodes.clone(), stored)
         self._graph = torch.cuda.CUDAGraph()
+        device = batch.nodes.device
         # batches are read ahead by other threads, which may allocate meanwhile
         with (
-            torch.cuda.device(nodes.device),
-            torch.cuda.graph(self._graph, stream=_capturing(nodes.device), capture_error_mode="thread_local"),
+            torch.cuda.device(device),
+            torch.cuda.graph(self._graph, stream=_capturing(device), capture_error_mode="thread_local"),
         ):
-            self._loss = learn(len(nodes), [(self._nodes, self._rows)])
+            self._loss = learn(len(batch.nodes), [self._batch])
 
-    def __call__(self, nodes: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def __call__(self, batch: Batch) -> torch.Tensor:
         """One update; the loss is overwritten by the next."""
-        self._nodes.copy_(nodes)
-        if self._rows is not self._nodes:
-            self._rows.copy_(rows)
+        self._batch.nodes.copy_(batch.nodes)
+        if self._batch.stored is not None and batch.stored is not None:
+            self._batch.stored.copy_(batch.stored)
         self._graph.replay()
         return self._loss
 
@@ -288,9 +291,9 @@ def _capturing(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def kernel_shape(config: TrainConfig, source: TokenSource) -> tuple[Any, ...]:
+def kernel_shape(shape: NetworkConfig, source: TokenSource, precision: str) -> tuple[Any, ...]:
     """What the kernels for large work are compiled for."""
-    return source.device, config.hidden_dim, config.num_heads, source.hops, config.precision
+    return source.device, shape.hidden_dim, shape.num_heads, source.hops, precision
 
 
 def evaluate(
@@ -306,13 +309,9 @@ def evaluate(
     model.eval()
     total = torch.zeros(3, dtype=torch.float64, device=source.device)
     share = ranks.share(torch.from_numpy(np.array(nodes)))
-    batches = share.split(rows or rows_at_once(source, model.embed.out_features)) if len(share) else ()
-    with torch.no_grad(), autocast(source.device, precision):
-        embedded = source.embed(model.embed, source.fetch(batches))
-        for batch, hidden in zip(to_device(batches, source.device), embedded, strict=True):
-            logits = model.classify(hidden)
-            total[0] += task.loss(logits, batch)
-            total[1:] += task.hits(logits, batch)
+    for batch, logits in forward(model, source, share, model.classify, precision, rows):
+        total[0] += task.loss(logits, batch)
+        total[1:] += task.hits(logits, batch)
     ranks.add_up(total)
     loss, found, possible = total.tolist()
     return loss / len(nodes), 2 * found / max(possible, 1)

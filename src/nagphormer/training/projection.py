@@ -6,7 +6,7 @@ Standardizing survives as a rank-one correction, row scaling as a factor of each
 Shapes: N nodes, B nodes in a batch, K hops, F features, s encoding columns, D model width, W = D padded to LANES
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from nagphormer.model.embedding import Embedding
 from nagphormer.tokens.engine import LANES, Csr, engine, round_up
 from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.training.sources import to_device
+from nagphormer.training.batches import Batch, on_device
 
 
 class ProjectedTokens:
@@ -43,22 +43,19 @@ class ProjectedTokens:
         self._encoding = None if encoding is None else torch.from_numpy(np.array(encoding)).to(device)  # (N, s)
         self._rooms: dict[tuple[str | int, ...], torch.Tensor] = {}
 
-    def fetch(self, batches: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Node positions of each batch, on the device."""
-        return to_device(batches, self.device)
+    def batches(self, nodes: Sequence[torch.Tensor]) -> Iterator[Batch]:
+        """Positions alone, on the device."""
+        return on_device(nodes, self.device)
 
-    def embed(self, embedding: Embedding, fetched: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Embedded tokens of each batch of node positions, (B, K+1, D).
+    def embedder(self, embedding: Embedding) -> Callable[[Batch], torch.Tensor]:
+        """The map from a batch to its embedded tokens, (B, K+1, D).
 
         Without gradients one propagation serves all batches.
         """
         if torch.is_grad_enabled():
-            for nodes in fetched:
-                yield _cast(_Embed.apply(embedding.drawn_weight(), nodes, self) + embedding.bias)
-            return
+            return lambda batch: _cast(_Embed.apply(embedding.drawn_weight(), batch.nodes, self) + embedding.bias)
         hops = self._propagate(embedding.drawn_weight())
-        for nodes in fetched:
-            yield _cast(self._gather(hops, nodes, embedding.out_features) + embedding.bias)
+        return lambda batch: _cast(self._gather(hops, batch.nodes, embedding.out_features) + embedding.bias)
 
     def _propagate(self, weight: torch.Tensor) -> torch.Tensor:
         """D̃^-½ times the projection of every node after 0 … K hops, (K+1, N, W); in float32 also under autocast."""

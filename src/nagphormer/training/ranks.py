@@ -52,6 +52,15 @@ class Ranks:
         if self.count > 1:
             distributed.barrier()
 
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """The first rank goes ahead, the others follow and find what it left."""
+        if not self.first:
+            self.wait()
+        yield
+        if self.first:
+            self.wait()
+
     def agreed(self, value: T) -> T:
         """The first rank's value, on all: files and free memory may look different from another machine."""
         if self.count == 1:

@@ -1,63 +1,92 @@
-"""Embedded tokens of a batch, gathered by index from memory, a memory map or the GPU.
+"""Where a graph's tokens lie, and batches of them: gathered by index from memory, a memory map or the GPU.
 
 Shapes: N nodes, B nodes in a batch, K hops, F token width, D model width
 """
 
+import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+from nagphormer.data.graph import Graph
 from nagphormer.device import gpu_memory
 from nagphormer.files import format_size
-from nagphormer.model import kernels
+from nagphormer.model import ops
 from nagphormer.model.embedding import Embedding
 from nagphormer.progress import note
-from nagphormer.tokens.engine import round_up
-from nagphormer.tokens.store import Stored, TokenStore
+from nagphormer.settings import TokenSettings
+from nagphormer.tokens.engine import engine, round_up
+from nagphormer.tokens.hop2token import make_tokens
+from nagphormer.tokens.inputs import Columns
+from nagphormer.tokens.store import MANIFEST, Stored, TokenStore
+from nagphormer.training.batches import AHEAD, Batch, TokenSource, on_device
+from nagphormer.training.plan import Way
+from nagphormer.training.projection import ProjectedTokens
 
-CACHED_VALUES = 3 << 20
-"""Hidden values, B·(K+1)·D, that one pass through the network may hold on a CPU so that they stay in its cache."""
 ALIGNED = 8
 """Rows of a matrix on a GPU have a multiple of so many values: matrix units are several times slower on others."""
-MOST_ROWS = 1 << 14
-"""Nodes that one pass through the network takes on a GPU, where memory allows."""
-VALUE_BYTES = 48
-"""Bytes that a pass on a GPU holds for each hidden value of a layer while gradients are wanted."""
-AHEAD = 4
-"""Batches on their way to a GPU while one is used."""
 UPLOAD_BYTES = 64 << 20
 """Bytes of tokens that go to a GPU at a time."""
-INPUT_BYTES = 4 * (AHEAD + 1) + 8
-"""Bytes that it holds for each value of the tokens: those on their way, and some in float32."""
 
 
-class TokenSource(Protocol):
-    """Where embedded tokens come from: a store (`StoredTokens`) or the graph itself (`ProjectedTokens`)."""
+def token_source(
+    graph: Graph,
+    tokens: TokenSettings,
+    way: Way,
+    device: str,
+    store: TokenStore | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> TokenSource:
+    """Tokens of a graph for the network.
 
-    num_nodes: int
-    hops: int
-    width: int
-    device: str
-    projects_first: bool
+    Args:
+        graph: the graph.
+        tokens: what its tokens shall be.
+        way: from a store, or projected first; a store that is given is used.
+        device: where the network runs.
+        store: tokens made before; must be this graph's, with the same settings but for the type.
+        out: folder in which tokens are kept, should they have to be made; in memory without it.
+    """
+    if store is None and way == "projected":
+        encoding: np.ndarray | None = None
+        if tokens.encoding_dim:
+            from nagphormer.tokens.laplacian import laplacian_encoding
 
-    def fetch(self, batches: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """What `embed` needs of each batch of node positions, which lie on the CPU: on the device, ahead of its use."""
-        ...
+            encoding = laplacian_encoding(graph, tokens.encoding_dim, device=device)
+        return ProjectedTokens(graph, tokens.hops, Columns(graph, encoding, tokens.feature_scaling), encoding, device)
+    if store is None:
+        store = make_tokens(graph, tokens, out, device=device)
+    check_store(store, graph, tokens)
+    return StoredTokens(store, device)
 
-    def embed(self, embedding: Embedding, fetched: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Embedded tokens of each batch, (B, K+1, D)."""
-        ...
+
+def check_store(store: TokenStore, graph: Graph, tokens: TokenSettings) -> None:
+    """Refuse tokens of another graph or made with other settings; the type they are stored as is the store's own."""
+    store.refuse_other(graph, replace(tokens, dtype=store.tokens.dtype))
 
 
-def to_device(batches: Sequence[torch.Tensor], device: str) -> Iterator[torch.Tensor]:
-    """Batches of node positions on the device, moved there together."""
-    sizes = [len(nodes) for nodes in batches]
-    return iter(torch.cat(list(batches)).to(device).split(sizes) if sizes else ())
+def tokens_folder(run: Path, graph: Graph, tokens: TokenSettings) -> Path:
+    """Where tokens are kept beside a run: runs on the same graph with the same settings of tokens share them."""
+    return (run if run.name else run.absolute()).parent / tokens.folder_name(graph.fingerprint)  # "." has a parent, too
+
+
+def find_store(run: Path, graph: Graph, tokens: TokenSettings, used: str | None) -> Path | None:
+    """A graph's token store, if there is one: that which a run was trained on, or one beside the run.
+
+    Args:
+        run: the run folder.
+        graph: the graph.
+        tokens: what its tokens shall be.
+        used: where the store of training lies, seen from the run folder, if it was this graph's.
+    """
+    places = [tokens_folder(run, graph, tokens)] if used is None else [run / used, tokens_folder(run, graph, tokens)]
+    return next((path for path in places if (path / MANIFEST).is_file()), None)
 
 
 class StoredTokens:
@@ -84,37 +113,38 @@ class StoredTokens:
         else:
             self._host = store.host_blocks()
 
-    def fetch(self, batches: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Node positions, where the tokens are on the device or it is the CPU; else tokens as stored, (B, K+1, F)."""
+    def batches(self, nodes: Sequence[torch.Tensor]) -> Iterator[Batch]:
+        """Positions alone, where the tokens are on the device or it is the CPU; else with tokens as stored."""
         if self._resident or self.device == "cpu":
-            return to_device(batches, self.device)
-        return self._read_ahead(batches)
+            return on_device(nodes, self.device)
+        return self._read_ahead(nodes)
 
-    def embed(self, embedding: Embedding, fetched: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Embedded tokens of each batch, (B, K+1, D)."""
-        for given in fetched:
-            tokens = self.gather(given) if given.ndim == 1 else self._decode(given)
-            columns, rows = tokens.shape[-1] - self.width, 0
-            if tokens.is_cuda:
-                rows = round_up(embedding.out_features, ALIGNED) - embedding.out_features
-            if columns == rows == 0:
-                yield embedding(tokens)
-            else:
-                weight = functional.pad(embedding.drawn_weight(), (0, columns, 0, rows))
-                wide = functional.linear(tokens, weight, functional.pad(embedding.bias, (0, rows)))
-                yield wide[..., : embedding.out_features]
+    def embedder(self, embedding: Embedding) -> Callable[[Batch], torch.Tensor]:
+        """The map from a batch to its embedded tokens, (B, K+1, D)."""
+        return lambda batch: self._embed(embedding, batch)
+
+    def _embed(self, embedding: Embedding, batch: Batch) -> torch.Tensor:
+        tokens = self.gather(batch.nodes) if batch.stored is None else self._decode(batch.stored)
+        columns, rows = tokens.shape[-1] - self.width, 0
+        if tokens.is_cuda:
+            rows = round_up(embedding.out_features, ALIGNED) - embedding.out_features
+        if columns == rows == 0:
+            return embedding(tokens)
+        weight = functional.pad(embedding.drawn_weight(), (0, columns, 0, rows))
+        wide = functional.linear(tokens, weight, functional.pad(embedding.bias, (0, rows)))
+        return wide[..., : embedding.out_features]
 
     def gather(self, nodes: torch.Tensor) -> torch.Tensor:
         """Tokens of some nodes, (B, K+1, F) float32.
 
         On a GPU perhaps with columns of zeros after the last, and in the autocast type.
         """
-        if self._resident and kernels.usable(nodes):
+        if self._resident and ops.fused(nodes):
             kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else torch.float32
             width = round_up(self.width, ALIGNED)
             tokens = torch.empty(len(nodes), self.hops + 1, width, dtype=kind, device=self.device)
             for block, first in zip(self._resident, self._columns, strict=False):
-                kernels.take(block, nodes, self._scales, tokens, int(first))
+                engine(self.device).take(block, nodes, self._scales, tokens, int(first))
             return tokens
         if self._resident:
             return self._decode(torch.cat([block[nodes] for block in self._resident], dim=-1))
@@ -131,17 +161,17 @@ class StoredTokens:
         parts = [np.take(block, nodes, axis=0) for block in self._host]
         return np.concatenate(parts, axis=-1, out=out)
 
-    def _read_ahead(self, batches: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """Stored tokens of each batch on the GPU; others are read and copied while one is used."""
+    def _read_ahead(self, nodes: Sequence[torch.Tensor]) -> Iterator[Batch]:
+        """Each batch with its stored tokens on the GPU; others are read and copied while one is used."""
         stream = self._stream = self._stream or torch.cuda.Stream(self.device)
-        coming: deque[Future[tuple[torch.Tensor, torch.cuda.Event]]] = deque()
+        coming: deque[tuple[Batch, Future[tuple[torch.Tensor, torch.cuda.Event]]]] = deque()
         with ThreadPoolExecutor(AHEAD) as threads:
-            for nodes in batches:
-                coming.append(threads.submit(self._send, nodes.numpy(), stream))
+            for positions, batch in zip(nodes, on_device(nodes, self.device), strict=True):
+                coming.append((batch, threads.submit(self._send, positions.numpy(), stream)))
                 if len(coming) > AHEAD:
-                    yield self._received(coming.popleft())
+                    yield self._received(*coming.popleft())
             while coming:
-                yield self._received(coming.popleft())
+                yield self._received(*coming.popleft())
 
     def _send(self, nodes: np.ndarray, stream: torch.cuda.Stream) -> tuple[torch.Tensor, torch.cuda.Event]:
         """Read tokens into pinned memory and start their copy to the GPU."""
@@ -151,12 +181,12 @@ class StoredTokens:
             sent = pinned.to(self.device, non_blocking=True)
             return sent, stream.record_event()
 
-    def _received(self, coming: "Future[tuple[torch.Tensor, torch.cuda.Event]]") -> torch.Tensor:
+    def _received(self, batch: Batch, coming: "Future[tuple[torch.Tensor, torch.cuda.Event]]") -> Batch:
         tokens, copied = coming.result()
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(copied)
         tokens.record_stream(stream)
-        return tokens
+        return replace(batch, stored=tokens)
 
 
 def _fits(store: TokenStore, device: str) -> bool:
@@ -184,13 +214,3 @@ def _upload(block: np.ndarray, stored: Stored, device: str) -> torch.Tensor:
         target[start : start + len(piece)].copy_(room[: len(piece)], non_blocking=True)
         sent[number % 2] = stream.record_event()
     return target
-
-
-def rows_at_once(source: TokenSource, hidden_dim: int, num_layers: int = 1) -> int:
-    """Nodes to send through the network together: as many as a CPU's cache holds, many on a GPU."""
-    if source.device == "cpu":
-        return max(16, CACHED_VALUES // ((source.hops + 1) * hidden_dim))
-    token = VALUE_BYTES * hidden_dim * max(num_layers, 1)
-    if not source.projects_first:
-        token += INPUT_BYTES * source.width
-    return max(16, min(MOST_ROWS, gpu_memory(source.device) // 2 // ((source.hops + 1) * token)))

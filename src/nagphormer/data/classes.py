@@ -1,0 +1,139 @@
+"""The classes of nodes: their names, their one order, and the labels of a graph in terms of those a model knows.
+
+Names that are all numbers are in the order of the numbers, others in that of text, whatever reader they come through.
+
+Shapes: N nodes, n nodes asked for, C classes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nagphormer.errors import UserError
+
+if TYPE_CHECKING:
+    from nagphormer.data.graph import Graph
+
+_WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 3 and 3.0, but not 03: that is a name
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?")
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Class names in their order.
+
+    >>> in_order(["10", "9", "2"]), in_order(["b", "10", "9"])
+    (['2', '9', '10'], ['10', '9', 'b'])
+    """
+    distinct = sorted(set(names))
+    return sorted(distinct, key=Decimal) if all(map(_NUMBER.fullmatch, distinct)) else distinct
+
+
+def name_classes(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """Class names and the label of every value; None, NaN, -1 and the empty string mean unknown."""
+    values = np.char.decode(values) if values.dtype.kind == "S" else values
+    known = np.array([value is not None and value == value and str(value) not in ("", "-1") for value in values], bool)
+    found, label = np.unique(values[known].astype(str), return_inverse=True)
+    names = in_order(map(str, found))
+    place = {name: number for number, name in enumerate(names)}
+    labels = np.full(len(values), -1)
+    labels[known] = np.array([place[name] for name in map(str, found)], np.int64)[label]
+    return tuple(names), labels
+
+
+def number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], tuple[str, ...] | None]:
+    """The class of every label text (-1 for unknown), and the classes' names unless they are 0 … C-1.
+
+    Args:
+        texts: what stands in a column of labels, each once.
+        fractions: whether the column holds numbers that need not be whole.
+    """
+    texts = [text for text in texts if not (fractions and text.lower() == "nan")]
+    matches = {text: _WHOLE_NUMBER.fullmatch(text) for text in texts}
+    names = {text: str(int(match[1])) for text, match in matches.items() if match}  # 3.0 is class 3
+    if len(names) < len(texts):
+        wrong = next((text for text in texts if fractions and _is_fraction(text)), None)
+        if wrong is not None:
+            raise UserError(f"label {wrong} is a fraction: labels are whole numbers or text, -1 or empty for unknown")
+        names = {text: text if names.get(text) != "-1" else "-1" for text in texts}
+    ordered = [name for name in in_order(names.values()) if name != "-1"]
+    place = {name: number for number, name in enumerate(ordered)} | {"-1": -1}
+    plain = ordered == list(map(str, range(len(ordered))))
+    return {text: place[name] for text, name in names.items()}, None if plain else tuple(ordered)
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        return float(text) % 1 != 0
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes a model knows, in the order of its outputs."""
+
+    num_classes: int
+    names: tuple[str, ...] | None
+    multi_label: bool
+
+    @classmethod
+    def of(cls, graph: Graph) -> Classes:
+        """The classes of a graph's labels."""
+        if graph.labels is None:
+            raise UserError("the graph has no labels: give labels when building it")
+        return cls(graph.num_classes, graph.class_names, graph.labels.ndim == 2)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Names where there are any, else 0 … C-1."""
+        return np.arange(self.num_classes) if self.names is None else np.array(self.names)
+
+    def targets(self, graph: Graph, nodes: np.ndarray) -> np.ndarray:
+        """Labels of some nodes in the order of these classes; refuses unknown and unheard-of ones."""
+        if graph.labels is None:
+            raise UserError("the graph has no labels to compare with")
+        labels = graph.labels[nodes]
+        if (labels.ndim == 2) != self.multi_label:
+            kinds = ("one label per node", "several labels per node")
+            raise UserError(
+                f"the model was trained on {kinds[self.multi_label]}, but this graph has {kinds[labels.ndim - 1]}"
+            )
+        if self.multi_label:
+            return labels[:, self._columns(graph)]
+        if (labels < 0).any():
+            raise UserError(f"{(labels < 0).sum():,} of the nodes have no label: leave them out of the split")
+        names, known = graph.class_names, np.arange(graph.num_classes)
+        if self.names is not None and names is not None:
+            place = {name: number for number, name in enumerate(self.names)}
+            known = np.array([place.get(name, -1) for name in names])
+        known = np.where(known < self.num_classes, known, -1)
+        mapped = known[labels]
+        if (mapped < 0).any():
+            label = labels[mapped < 0][0]
+            raise UserError(
+                f"{(mapped < 0).sum():,} nodes have class {name_of(names, label)!r}, which the model has never seen: "
+                f"it knows {', '.join(map(str, self.values[:20]))}"
+            )
+        return mapped
+
+    def _columns(self, graph: Graph) -> np.ndarray:
+        """Where each label of a multi-label model stands in a graph's labels; by name where both have names."""
+        if graph.num_classes != self.num_classes:
+            raise UserError(f"the model knows {self.num_classes} labels, but the graph has {graph.num_classes}")
+        if self.names is None or graph.class_names is None:
+            return np.arange(self.num_classes)
+        missing = set(self.names) - set(graph.class_names)
+        if missing:
+            raise UserError(f"the model knows label {min(missing)!r}, which the graph has not")
+        return np.array([graph.class_names.index(name) for name in self.names])
+
+
+def name_of(names: tuple[str, ...] | None, label: int) -> str:
+    """What a class is called."""
+    return str(label) if names is None else names[label]

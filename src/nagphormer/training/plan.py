@@ -1,0 +1,186 @@
+"""What a training will do, decided before any work: every check and every choice, in reading order.
+
+What was asked for (`TrainConfig`) is never overwritten: a `Plan` holds it beside what was decided.
+"""
+
+import warnings
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from nagphormer.data.classes import Classes, name_of
+from nagphormer.data.graph import Graph
+from nagphormer.device import Machine, kind
+from nagphormer.errors import UserError
+from nagphormer.settings import ModelConfig, NetworkConfig, Scaling, TokenSettings, TrainConfig
+from nagphormer.tokens.store import TokenStore
+
+Way = Literal["stored", "projected"]
+"""How tokens reach the network: from a store, or embedded first and propagated inside every update."""
+Decided = Literal["fp32", "bf16"]
+
+SPARSE_COST = {"cpu": 10.0, "cuda": 100.0}
+"""Time of a multiply-add in a sparse product, in those of a dense one."""
+GATHER_COST = 150.0
+"""Time of gathering and widening one stored value, in dense multiply-adds."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for, and what was decided; no tensor and no device in it, so that all ranks can agree on one."""
+
+    given: TrainConfig
+    """None and `auto` in it mean: decide for me."""
+    tokens: TokenSettings
+    way: Way
+    model: ModelConfig
+    precision: Decided
+
+    @property
+    def resolved(self) -> TrainConfig:
+        """The settings with nothing left open, as they are written down."""
+        return replace(
+            self.given,
+            feature_scaling=self.tokens.feature_scaling,
+            feature_dropout=self.model.feature_dropout,
+            precision=self.precision,
+            project_first="always" if self.way == "projected" else "never",
+        )
+
+    def way_for(self, graph: Graph) -> Way:
+        """The way for a graph the model is used on: that of training, but dense features are not projected."""
+        return self.way if isinstance(graph.features, sp.csr_array) else "stored"
+
+
+def decide(
+    graph: Graph, given: TrainConfig, here: Machine, store: TokenStore | None = None, begun: Plan | None = None
+) -> Plan:
+    """Check what was asked for and choose what was left open.
+
+    Args:
+        graph: with labels and splits.
+        given: the settings.
+        here: the machine it will run on.
+        store: the graph's tokens, if they are made already.
+        begun: the plan of a run that is to go on; it keeps what it chose, whatever the machine is like now.
+    """
+    classes = check_trainable(graph)
+    precision = choose_precision(given, here, begun)
+    tokens = TokenSettings(
+        hops=given.hops,
+        encoding_dim=given.encoding_dim,
+        dtype="float16" if store is None else store.tokens.dtype,
+        feature_scaling=choose_scaling(graph, given, store),
+    )
+    way = choose_way(graph, given, tokens, here, store, begun)
+    if store is not None:
+        store.refuse_other(graph, tokens)
+    model = shape_of(given, tokens.width(graph.num_features), classes.num_classes, choose_dropout(graph, given))
+    return Plan(given, tokens, way, model, precision)
+
+
+def shape_of(settings: TrainConfig, input_dim: int, num_classes: int, feature_dropout: float) -> ModelConfig:
+    """The shape of the network for settings and data."""
+    return ModelConfig(
+        input_dim=input_dim,
+        num_classes=num_classes,
+        feature_dropout=feature_dropout,
+        linear_tokens=settings.hops + 1 if settings.linear else 0,
+        **{each.name: getattr(settings, each.name) for each in fields(NetworkConfig)},
+    )
+
+
+def check_trainable(graph: Graph) -> Classes:
+    """The classes of a graph; refuses one that cannot be trained on."""
+    classes = Classes.of(graph)
+    assert graph.labels is not None
+    for split in ("train", "val"):
+        nodes = graph.splits.get(split, np.empty(0, np.int64))
+        if len(nodes) == 0:
+            raise UserError(
+                f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
+                f"graph.with_splits(train=…, val=…, test=…), or draw one with random_split(graph)"
+            )
+        unknown = 0 if classes.multi_label else int((graph.labels[nodes] < 0).sum())
+        if unknown:
+            raise UserError(f"{unknown:,} nodes of the split {split!r} have no label (-1): leave them out of it")
+    if classes.multi_label:
+        return classes
+    present = np.bincount(graph.labels[graph.splits["train"]], minlength=classes.num_classes) > 0
+    if present.sum() < 2:
+        only = name_of(classes.names, int(present.argmax()))
+        raise UserError(f"all training nodes have class {only!r}: there is nothing to learn; give at least two classes")
+    if not present.all():
+        missing = [name_of(classes.names, int(label)) for label in np.flatnonzero(~present)]
+        warnings.warn(
+            f"{len(missing)} of {classes.num_classes} classes have no training node and can never be predicted: "
+            f"{', '.join(missing[:10])}",
+            stacklevel=3,
+        )
+    return classes
+
+
+def choose_precision(given: TrainConfig, here: Machine, begun: Plan | None = None) -> Decided:
+    """What was asked for, else what a run was begun with, else bfloat16 where the machine multiplies it faster."""
+    if given.precision != "auto":
+        return given.precision
+    if begun is not None:
+        return begun.precision
+    return "bf16" if here.fast_bf16 else "fp32"
+
+
+def choose_scaling(graph: Graph, given: TrainConfig, store: TokenStore | None = None) -> Scaling:
+    """What was asked for, else what the store has, else dense features are standardized and sparse ones are not."""
+    if given.feature_scaling is not None:
+        return given.feature_scaling
+    if store is not None:
+        return store.tokens.feature_scaling
+    return "none" if graph.features is None or sp.issparse(graph.features) else "standardize"
+
+
+def choose_dropout(graph: Graph, given: TrainConfig) -> float:
+    """What was asked for, else: the more columns there are for each training node, the more are hidden."""
+    if given.feature_dropout is not None:
+        return given.feature_dropout
+    return round(graph.num_features / (graph.num_features + len(graph.splits["train"])), 3)
+
+
+def choose_way(
+    graph: Graph,
+    given: TrainConfig,
+    tokens: TokenSettings,
+    here: Machine,
+    store: TokenStore | None = None,
+    begun: Plan | None = None,
+) -> Way:
+    """The way that was asked for, else that of a run that was begun, else whichever costs less."""
+    wanted, sparse = given.project_first, isinstance(graph.features, sp.csr_array)
+    if store is not None:
+        if wanted == "always":
+            raise UserError("project_first='always' makes no use of a token store: give one or the other")
+        return "stored"
+    if wanted == "always" and not sparse:
+        raise UserError("project_first='always' needs sparse features (SciPy CSR); these are dense or none")
+    if wanted != "auto":
+        return "projected" if wanted == "always" else "stored"
+    if begun is not None:
+        return begun.way
+    return "projected" if sparse and projecting_pays(graph, given, tokens, here) else "stored"
+
+
+def projecting_pays(graph: Graph, given: TrainConfig, tokens: TokenSettings, here: Machine) -> bool:
+    """Whether an epoch is cheaper when sparse features are projected before the hops than with stored tokens."""
+    assert isinstance(graph.features, sp.csr_array)
+    num_tokens = tokens.hops + 1
+    outputs = given.hidden_dim + num_tokens * graph.num_classes * given.linear
+    if graph.num_nodes * (tokens.hops + 3) * outputs * 4 > here.room // 2:
+        return False
+    num_train, num_val = (len(graph.splits[split]) for split in ("train", "val"))
+    # forward and backward over the training nodes, forward over the validation nodes
+    gathered = (2 * num_train + num_val) * num_tokens * tokens.width(graph.num_features)
+    entries = graph.features.nnz + tokens.hops * (len(graph.indices) + graph.num_nodes)
+    num_updates = -(-num_train // given.batch_size)
+    projected = (2 * num_updates + 1) * entries * outputs * SPARSE_COST[kind(here.device)]
+    return projected < gathered * (outputs + GATHER_COST)

@@ -1,0 +1,246 @@
+"""The run folder: which files it has, in which order they are written, and what each of them means.
+
+`config.yaml` (settings, decided), `splits.safetensors` and `manifest.json` are there from the start, `metrics.jsonl`
+grows by a line an epoch, `state/` holds checkpoints. `model.safetensors` comes last, as the sign that training has
+ended. Nothing in it is a pickle.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from nagphormer import __version__
+from nagphormer.data.classes import Classes
+from nagphormer.errors import UserError
+from nagphormer.files import new_file, read_json, write_json
+from nagphormer.model.network import NAGphormer
+from nagphormer.settings import TokenSettings, TrainConfig, read_settings, read_yaml, settings_to_write
+from nagphormer.training.checkpoint import Checkpoints
+from nagphormer.training.history import History, read_history
+from nagphormer.training.plan import Plan, shape_of
+from nagphormer.training.ranks import ALONE, Ranks
+from nagphormer.training.run import GraphFacts, Member, Run, StoreFacts, Subject
+
+FORMAT = 1
+MANIFEST, MODEL, CONFIG, METRICS, STATE = "manifest.json", "model.safetensors", "config.yaml", "metrics.jsonl", "state"
+SPLITS = "splits.safetensors"
+KEYS = ("graph", "input_dim", "num_classes", "class_names", "multi_label", "tokens")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that a training may write to: vacant, or with a run that was begun."""
+
+    path: Path
+    begun: Plan | None = None
+    """The plan of the run in it, which goes on."""
+    ranks: Ranks = ALONE
+    """The processes that train together: all of them see the folder, the first one writes."""
+
+    @classmethod
+    def take(cls, path: str | os.PathLike[str], resume: bool = False, ranks: Ranks = ALONE) -> "RunFolder":
+        """A folder for a run; without `resume`, one that holds anything is refused."""
+        folder = Path(path)
+        if ranks.first and not resume:
+            check_vacant_run(folder)
+        begun = None
+        if ranks.first and (folder / MANIFEST).is_file():
+            begun = _read_plan(folder, _read_manifest(folder))
+        return cls(folder, ranks.agreed(begun), ranks)
+
+    @contextmanager
+    def begin(self, plan: Plan, subject: Subject) -> Iterator[None]:
+        """Write what is known before training, or see that the run in the folder is this one.
+
+        When the block fails before anything was learned, the folder is left free.
+        """
+        if self.begun is not None:
+            self._check_same(plan, subject)
+        elif self.ranks.first:
+            check_vacant_run(self.path)
+            _write_start(self.path, plan, subject)
+        try:
+            yield
+        except BaseException:
+            if self.ranks.first and self.begun is None and not any((self.path / STATE).glob("*.json")):
+                for name in (MANIFEST, CONFIG, SPLITS, METRICS):
+                    (self.path / name).unlink(missing_ok=True)
+                with suppress(OSError):
+                    self.path.rmdir()
+            raise
+
+    def history(self, tensorboard: bool = False) -> History:
+        """Where records of epochs go; those of ranks that do not write stay in memory."""
+        if not self.ranks.first:
+            return History()
+        return History(self.path / METRICS, self.path / "tensorboard" if tensorboard else None)
+
+    def checkpoints(self) -> Checkpoints:
+        """Where training leaves what it needs to go on."""
+        return Checkpoints(self.path / STATE)
+
+    def finish(self, run: Run) -> None:
+        """Write how training ended, then the weights."""
+        if not self.ranks.first:
+            return
+        _write_manifest(self.path, run.best.plan, run, run.best.outcome)
+        with new_file(self.path / MODEL) as staging:
+            weights = run.best.model.state_dict()
+            save_file({name: tensor.cpu().contiguous() for name, tensor in weights.items()}, staging)
+
+    def write(self, run: Run) -> None:
+        """Write a run that was trained elsewhere."""
+        _write_start(self.path, run.best.plan, run, run.best.outcome)
+        with new_file(self.path / METRICS) as staging:
+            staging.write_text("".join(json.dumps(record) + "\n" for record in run.best.history), encoding="utf-8")
+        self.finish(run)
+
+    def _check_same(self, plan: Plan, subject: Subject) -> None:
+        """Refuse to go on with a run of another graph or other settings."""
+        begun, holds = self.begun, f"{self.path} holds a run"
+        assert begun is not None
+        manifest = _read_manifest(self.path)
+        if manifest["graph"]["fingerprint"] != subject.graph.fingerprint:
+            raise UserError(f"{holds} on another graph: choose another folder")
+        found, wanted = asdict(begun.resolved), asdict(plan.resolved)
+        for name, value in wanted.items():
+            if found[name] != value:
+                raise UserError(f"{holds} with {name}={found[name]!r}, not {value!r}: choose another folder")
+        if manifest["graph"]["labels"] != subject.graph.labels:
+            raise UserError(f"{holds} on other labels: choose another folder")
+        kept = _read_splits(self.path)
+        if kept.keys() != subject.splits.keys() or any(
+            not np.array_equal(kept[split], nodes) for split, nodes in subject.splits.items()
+        ):
+            raise UserError(f"{holds} on other training, validation or test nodes: choose another folder")
+
+
+def check_vacant_run(folder: Path) -> None:
+    """Refuse a folder that holds anything, when a run is to start afresh."""
+    if (folder / CONFIG).is_file() and (folder / MANIFEST).is_file():
+        raise UserError(
+            f"{folder} holds a run already: choose another folder (nagphormer train --resume goes on with a run)"
+        )
+    start = {CONFIG, SPLITS}  # all that is left when a run was killed before it began
+    if folder.exists() and (
+        not folder.is_dir() or any(file.name not in start and file.name[0] != "." for file in folder.iterdir())
+    ):
+        raise UserError(f"{folder} is not empty: choose another folder")
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run folder holds the weights of a finished training."""
+    return (folder / MANIFEST).is_file() and (folder / MODEL).is_file()
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """Open a run folder; nothing in it is a pickle, and nothing else is read."""
+    folder = Path(path)
+    manifest = _read_manifest(folder)
+    if not is_finished(folder):
+        raise UserError(f"the run in {folder} has not ended: go on with nagphormer train … --out {folder} --resume")
+    plan = _read_plan(folder, manifest)
+    model = NAGphormer(plan.model)
+    _load_weights(model, folder / MODEL)
+    member = Member(plan, model.eval(), read_history(folder / METRICS), manifest.get("outcome", {}))
+    names = manifest["class_names"]
+    return Run(
+        members=(member,),
+        classes=Classes(manifest["num_classes"], None if names is None else tuple(names), manifest["multi_label"]),
+        splits=_read_splits(folder),
+        graph=GraphFacts(**manifest["graph"]),
+        store=StoreFacts(**manifest["tokens"]),
+    )
+
+
+def _write_start(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, Any] | None = None) -> None:
+    with new_file(folder / CONFIG) as staging:
+        staging.write_text(yaml.safe_dump(settings_to_write(plan.resolved), sort_keys=False), encoding="utf-8")
+    with new_file(folder / SPLITS) as staging:
+        save_file({split: torch.from_numpy(np.array(nodes)) for split, nodes in subject.splits.items()}, staging)
+    _write_manifest(folder, plan, subject, outcome or {})
+
+
+def _write_manifest(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, Any]) -> None:
+    versions = {"nagphormer": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    manifest = {
+        "kind": "run",
+        "format": FORMAT,
+        "graph": asdict(subject.graph),
+        "input_dim": plan.model.input_dim,
+        "num_classes": subject.classes.num_classes,
+        "class_names": subject.classes.names,
+        "multi_label": subject.classes.multi_label,
+        "tokens": asdict(subject.store),
+        "seed": plan.given.seed,
+        "given": _left_open(plan),
+        "outcome": outcome,
+        "versions": versions | {"python": platform.python_version()},
+    }
+    with new_file(folder / MANIFEST) as staging:
+        write_json(staging, manifest)
+
+
+def _left_open(plan: Plan) -> dict[str, Any]:
+    """Settings as they were given, where that is not what was decided."""
+    decided = asdict(plan.resolved)
+    return {name: value for name, value in asdict(plan.given).items() if value != decided[name]}
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    return read_json(folder / MANIFEST, "run", FORMAT, KEYS)
+
+
+def _read_plan(folder: Path, manifest: dict[str, Any]) -> Plan:
+    """The plan of a run from its settings and its manifest."""
+    decided = read_settings(TrainConfig, read_yaml(folder / CONFIG), folder / CONFIG)
+    whole = asdict(decided)
+    # 0.1.0 did not say what was given
+    given = manifest.get("given", {"project_first": "auto"} if decided.project_first == "always" else {})
+    return Plan(
+        given=read_settings(TrainConfig, whole | given, folder / MANIFEST),
+        tokens=TokenSettings(
+            hops=decided.hops,
+            encoding_dim=decided.encoding_dim,
+            dtype=manifest["tokens"]["dtype"],
+            feature_scaling=decided.feature_scaling or "none",
+        ),
+        way="projected" if decided.project_first == "always" else "stored",
+        model=shape_of(decided, manifest["input_dim"], manifest["num_classes"], decided.feature_dropout or 0.0),
+        precision="bf16" if decided.precision == "bf16" else "fp32",
+    )
+
+
+def _load_weights(model: NAGphormer, path: Path) -> None:
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise UserError(f"{path} is not a safetensors file or is damaged ({error}): train again") from error
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name in sorted(found.keys() | expected.keys()):
+        if found.get(name) != expected.get(name):
+            raise UserError(
+                f"{path} does not fit {CONFIG} and {MANIFEST}: {name} should be {expected.get(name, 'absent')} but is "
+                f"{found.get(name, 'absent')}; are they from the same run?"
+            )
+    model.load_state_dict(weights)
+
+
+def _read_splits(folder: Path) -> dict[str, np.ndarray]:
+    path = folder / SPLITS
+    try:
+        return {split: tensor.numpy() for split, tensor in load_file(path).items()}
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged or missing ({error}): train again") from error

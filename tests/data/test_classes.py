@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from nagphormer import UserError, from_networkx, from_scipy, read_tables
+from nagphormer.data.classes import Classes, in_order, name_classes, number_classes
+
+LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 0, 1, 2])
+SEVERAL = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
+
+
+def graph_with(labels, **parts):
+    labels = None if labels is None else np.asarray(labels)
+    num_nodes = 6 if labels is None else len(labels)
+    return from_scipy(sp.csr_array((num_nodes, num_nodes)), labels=labels, **parts)
+
+
+def test_names_that_are_all_numbers_are_in_the_order_of_numbers_and_others_in_that_of_text():
+    assert in_order(["10", "9", "-1.5", "2"]) == ["-1.5", "2", "9", "10"]
+    assert in_order(["10", "9", "b"]) == ["10", "9", "b"]
+    assert in_order(["1e3", "20"]) == ["1e3", "20"]  # an exponent is text
+    assert in_order([]) == []
+
+
+def test_values_become_labels_in_the_order_of_their_names():
+    names, labels = name_classes(np.array(["10", "9", "10", "", "2", None], object))
+    assert names == ("2", "9", "10")
+    assert labels.tolist() == [2, 1, 2, -1, 0, -1]
+    assert number_classes(["10", "9", "2"], fractions=False) == ({"10": 2, "9": 1, "2": 0}, ("2", "9", "10"))
+
+
+def test_every_reader_orders_numbers_alike(tmp_path):
+    pytest.importorskip("duckdb")
+    networkx = pytest.importorskip("networkx")
+    years = ["1999", "210", "30"]
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
+    (tmp_path / "nodes.csv").write_text("id,label\n" + "".join(f"{n},{y}\n" for n, y in zip("abc", years, strict=True)))
+    drawn = networkx.path_graph(3)
+    networkx.set_node_attributes(drawn, dict(enumerate(years)), "label")
+    graphs = [
+        read_tables(tmp_path / "edges.csv", tmp_path / "nodes.csv"),
+        from_networkx(drawn, label="label"),
+        graph_with(years),
+    ]
+    for graph in graphs:
+        assert graph.class_names == ("30", "210", "1999")
+        assert graph.labels.tolist() == [2, 1, 0]
+
+
+def test_a_model_of_the_older_order_is_compared_by_name():
+    older = Classes(3, ("10", "2", "9"), multi_label=False)
+    assert older.targets(graph_with(["2", "9", "10"]), np.arange(3)).tolist() == [1, 2, 0]
+
+
+def test_classes_are_those_of_the_labels():
+    assert Classes.of(graph_with([0, 2, -1])) == Classes(3, None, multi_label=False)
+    assert Classes.of(graph_with(["b", "a", None])) == Classes(2, ("a", "b"), multi_label=False)
+    assert Classes.of(graph_with(SEVERAL)) == Classes(3, None, multi_label=True)
+
+
+def test_values_are_names_or_else_numbers():
+    assert Classes(2, ("a", "b"), False).values.tolist() == ["a", "b"]
+    assert Classes(2, None, False).values.tolist() == [0, 1]
+
+
+def test_targets_of_the_graph_itself_are_its_labels():
+    for graph in (graph_with(LABELS), graph_with(SEVERAL), graph_with(["b", "a", "c", "a"])):
+        nodes = np.array([3, 0, 2])
+        np.testing.assert_array_equal(Classes.of(graph).targets(graph, nodes), graph.labels[nodes])
+
+
+def test_targets_of_another_graph_are_matched_by_class_name():
+    known = Classes(3, ("cat", "dog", "fox"), multi_label=False)
+    graph = graph_with(["fox", "dog", "fox"])  # here dog is 0 and fox is 1
+    assert known.targets(graph, np.arange(3)).tolist() == [2, 1, 2]
+
+
+def test_targets_without_names_on_both_sides_are_matched_by_number():
+    assert Classes(3, None, False).targets(graph_with([0, 2]), np.arange(2)).tolist() == [0, 2]
+    assert Classes(3, ("a", "b", "c"), False).targets(graph_with([0, 2]), np.arange(2)).tolist() == [0, 2]
+
+
+def test_labels_the_model_has_never_seen_are_refused():
+    with pytest.raises(UserError, match="2 nodes have class 'owl', which the model has never seen: it knows cat, dog"):
+        Classes(2, ("cat", "dog"), False).targets(graph_with(["owl", "dog", "owl"]), np.arange(3))
+    with pytest.raises(UserError, match="1 nodes have class '2', which the model has never seen: it knows 0, 1"):
+        Classes(2, None, False).targets(graph_with([0, 2]), np.arange(2))
+
+
+def test_an_unseen_class_outside_the_nodes_asked_for_does_not_matter():
+    graph = graph_with(["owl", "dog", "cat"])
+    assert Classes(2, ("cat", "dog"), False).targets(graph, np.array([1, 2])).tolist() == [1, 0]
+
+
+def test_nodes_without_a_label_have_no_target():
+    with pytest.raises(UserError, match="1 of the nodes have no label"):
+        Classes(2, None, False).targets(graph_with([0, -1, 1]), np.arange(3))
+    with pytest.raises(UserError, match="no labels to compare with"):
+        Classes(2, None, False).targets(graph_with(None), np.arange(3))
+
+
+def test_one_label_and_several_labels_do_not_mix():
+    with pytest.raises(UserError, match="trained on one label per node, but this graph has several"):
+        Classes(3, None, False).targets(graph_with(SEVERAL), np.arange(2))
+    with pytest.raises(UserError, match="trained on several labels per node, but this graph has one"):
+        Classes(3, None, True).targets(graph_with(LABELS), np.arange(2))
+    with pytest.raises(UserError, match="knows 2 labels, but the graph has 3"):
+        Classes(2, None, True).targets(graph_with(SEVERAL), np.arange(2))
+
+
+def test_labels_of_a_multi_label_graph_are_matched_by_name():
+    graph = from_scipy(sp.csr_array((2, 2)), labels=np.array([[1, 0], [1, 0]]), class_names=["b", "a"])
+    assert Classes(2, ("a", "b"), True).targets(graph, np.arange(2)).tolist() == [[0, 1], [0, 1]]
+    with pytest.raises(UserError, match="'c'"):
+        Classes(2, ("a", "c"), True).targets(graph, np.arange(2))
