@@ -161,7 +161,8 @@ def _limit_gpu_memory(memory: str | int | None, device: str) -> None:
 
     _gpu_limit = parse_size(memory)
     total = torch.cuda.mem_get_info(device)[1]
-    torch.cuda.set_per_process_memory_fraction(min(1.0, _gpu_limit / total), device)
+    # here a name without a number is an error; None is the one in use
+    torch.cuda.set_per_process_memory_fraction(min(1.0, _gpu_limit / total), torch.device(device).index)
 
 
 def gpu_memory(device: str) -> int:

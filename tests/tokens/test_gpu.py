@@ -6,7 +6,7 @@ import torch
 from reference import isolated, path_graph, random_graph, ring_graph, star_graph, union
 
 from nagphormer import from_scipy, hop_tokens, progress, synthetic_graph
-from nagphormer.tokens import cpu, gpu, hop2token, laplacian, store
+from nagphormer.tokens import cpu, gpu, hop2token, job, laplacian, store
 from nagphormer.tokens.engine import LANES
 from nagphormer.tokens.laplacian import solve
 
@@ -216,8 +216,9 @@ def test_a_step_of_a_recurrence_equals_that_of_the_cpu(long, monkeypatch):
 def test_a_graph_goes_through_a_small_gpu_in_slices_and_its_eigenvectors_through_the_cpu(monkeypatch, capsys):
     graph = random_graph(300, 160, seed=2)
     expected = hop_tokens(graph, 3, encoding_dim=2, device=DEVICE)[:]
-    monkeypatch.setattr(hop2token, "GPU_PIECE_BYTES", 1)
-    monkeypatch.setattr(hop2token, "gpu_memory", lambda _: 64 * 300 * 2 * 3 + 30_000)
+    for module in (hop2token, job):
+        monkeypatch.setattr(module, "GPU_PIECE_BYTES", 1)
+        monkeypatch.setattr(module, "gpu_memory", lambda _: 64 * 300 * 2 * 3 + 30_000)
     monkeypatch.setattr(laplacian, "gpu_memory", lambda _: 0)
     monkeypatch.setattr(progress, "_plain_lines", True)
     store = hop_tokens(graph, 3, encoding_dim=2, device=DEVICE)
