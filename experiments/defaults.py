@@ -62,6 +62,7 @@ def _cell(dataset: str, seed: int) -> dict[str, Any]:
 
     facts = measured(work)
     facts["mlp"] = mlp_accuracy(graph, classifier.config_)
+    assert classifier.tokens_ is not None
     facts["logistic_regression"] = logistic_accuracy(graph, classifier.config_, classifier.tokens_)
     write_cell("defaults", f"{dataset}-{seed}", facts)
     print(dataset, seed, *(f"{model} {facts[model]:.4f}" for model in MODELS), f"{facts['seconds']:.1f} s", flush=True)

@@ -341,7 +341,7 @@ def trainings() -> Facts:
     graph = load_graph("graph-scipy-sparse")
     ways, precisions = ("never", "always"), ("fp32", "bf16")
     for way, precision, readout, linear in product(ways, precisions, ("attention", "self", "sum"), (True, False)):
-        settings = {"project_first": way, "precision": precision, "readout": readout, "linear": linear}
+        settings: dict[str, Any] = {"project_first": way, "precision": precision, "readout": readout, "linear": linear}
         yield from trained(f"{way}-{precision}-{readout}-{linear}", graph, encoding_dim=2, **settings)
     dense = named_graph()
     yield from trained("default", dense, precision="fp32")
@@ -525,8 +525,8 @@ def mistakes() -> Facts:
         "one class": lambda: NodeClassifier(**QUICK).fit(random_split(from_scipy(sp.eye_array(10), labels=[0] * 10))),
         "other features": lambda: model.predict(synthetic_graph(50, 100, 3, 2)),
         "text as hops": lambda: NodeClassifier(**text).fit(graph),
-        "hop_tokens dtype": lambda: hop_tokens(graph, 2, dtype="float"),
-        "hop_tokens scaling": lambda: hop_tokens(graph, 2, feature_scaling="standard"),
+        "hop_tokens dtype": lambda: hop_tokens(graph, 2, dtype="float"),  # type: ignore[arg-type]
+        "hop_tokens scaling": lambda: hop_tokens(graph, 2, feature_scaling="standard"),  # type: ignore[arg-type]
         "hop_tokens hops": lambda: hop_tokens(graph, -2),
         "hop_tokens device": lambda: hop_tokens(graph, 2, device="gpu"),
         "encoding of nothing": lambda: laplacian_encoding(graph, 0),

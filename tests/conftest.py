@@ -10,7 +10,8 @@ import pytest
 # read when torch is loaded: idle threads sleep, for spinning ones take the cores from all others on a shared machine
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from nagphormer import cli, console, progress
+from nagphormer import cli, progress
+from nagphormer.commands import terminal
 
 
 @pytest.fixture
@@ -26,8 +27,8 @@ def data_folder() -> Path:
 def run(monkeypatch, capsys, tmp_path):
     """Run the command line in this process; gives exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
-    for module, name in ((console, "_as_json"), (console, "_quiet"), (cli, "_after_interrupt")):
-        monkeypatch.setattr(module, name, getattr(module, name))
+    for name in ("_as_json", "_quiet", "_after_interrupt"):
+        monkeypatch.setattr(terminal, name, getattr(terminal, name))
     monkeypatch.setattr(cli.app, "config", cli.app.config)
     threads = numba.get_num_threads()
 

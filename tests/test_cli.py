@@ -3,6 +3,7 @@ import shlex
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from nagphormer import TokenStore, __version__, from_scipy, load_graph, synthetic_graph
+from nagphormer import TokenStore, __version__, cli, commands, from_scipy, hop_tokens, load_graph, synthetic_graph
+from nagphormer.commands.terminal import describe_store
 
 # main() reads sys.argv, as a user's shell fills it
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
@@ -313,3 +315,15 @@ def test_a_terminated_run_says_so_and_leaves_nothing(tmp_path):
     assert process.returncode == 143
     assert "nagphormer: terminated; nothing partial was left behind" in err
     assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+
+
+def test_a_store_in_memory_can_be_described(graph_path):
+    store = hop_tokens(load_graph(graph_path), 2, device="cpu")
+    assert describe_store(store) == "in memory: 7 nodes × 3 tokens × 7 columns, float16, 294 B"
+    assert store.manifest.blocks == ()
+
+
+def test_every_command_is_in_the_file_of_its_name():
+    found = {path.stem.rstrip("_") for path in Path(commands.__file__).parent.glob("*.py")}
+    assert found - set(cli.COMMANDS) == {"__init", "terminal", "use"}
+    assert set(cli.COMMANDS) <= found

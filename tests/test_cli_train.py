@@ -18,7 +18,7 @@ import yaml
 from examples import SETTINGS, multi_label_graph, named_graph, train_model
 from safetensors.numpy import load_file
 
-from nagphormer import NodeClassifier, TokenStore, TrainConfig, cli, hop_tokens, load_graph, random_split
+from nagphormer import NodeClassifier, TokenStore, TrainConfig, hop_tokens, load_graph, random_split
 from nagphormer.data.datasets import BUNDLED
 from nagphormer.metrics import METRICS
 from nagphormer.training import comparison, loop
@@ -535,7 +535,7 @@ def test_the_demo_trains_compares_and_says_what_to_run_next(run, monkeypatch, tm
     if another:
         (tmp_path / "cora.npz").touch()  # another graph of that name is not what the model was trained on
     small = TrainConfig(**SETTINGS | {"batch_size": 2000, "encoding_dim": 2})
-    monkeypatch.setattr(cli, "TrainConfig", lambda: small)
+    monkeypatch.setattr("nagphormer.commands.demo.TrainConfig", lambda: small)
     monkeypatch.setitem(comparison.COMMON, "epochs", 2)
     code, out, err = run("demo", "--json")
     assert code == 0, err

@@ -1,3 +1,4 @@
+import ast
 import inspect
 import json
 import os
@@ -5,17 +6,22 @@ import pickle
 import subprocess
 import sys
 from dataclasses import fields, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from examples import SETTINGS, multi_label_graph, named_graph
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
 
 from nagphormer import NodeClassifier, TrainConfig, UserError, from_scipy, hop_tokens, load_graph, random_split
 from nagphormer.device import machine
 from nagphormer.metrics import METRICS
+from nagphormer.settings import field_help
 from nagphormer.training.task import Task
 
 PARAMETERS = [field.name for field in fields(TrainConfig)] + ["recipe"]
@@ -99,6 +105,36 @@ def test_the_representation_shows_what_was_given():
         NodeClassifier(readout="sum", seed=0).get_params()
     )
     assert "hops" not in repr(NodeClassifier(seed=0))
+
+
+def test_every_argument_and_fitted_attribute_has_a_type_and_a_text():
+    texts = field_help_of(NodeClassifier)
+    hints = inspect.get_annotations(NodeClassifier)
+    assert list(hints) == list(texts)
+    assert set(hints) == {*PARAMETERS, *FITTED, "tokens_"}
+    assert list(inspect.signature(NodeClassifier).parameters) == [name for name in hints if not name.endswith("_")]
+    settings = field_help(TrainConfig)
+    assert {name: text for name, text in texts.items() if name in settings} == settings
+
+
+def field_help_of(kind):
+    """The docstring under every annotation of a class."""
+    (tree,) = ast.parse(inspect.getsource(kind)).body
+    return {
+        line.target.id: text.value.value
+        for line, text in pairwise(tree.body)
+        if isinstance(line, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
+def test_scikit_learn_takes_it_for_a_classifier_that_is_fitted_or_not(fitted):
+    assert is_classifier(NodeClassifier())
+    tags = get_tags(NodeClassifier())
+    assert (tags.requires_fit, tags.classifier_tags.multi_label, tags.input_tags.two_d_array) == (True, True, False)
+    check_is_fitted(fitted)
+    check_is_fitted(fitted, "classes_")
+    with pytest.raises(NotFittedError):
+        check_is_fitted(NodeClassifier())
 
 
 # fitting

@@ -227,3 +227,24 @@ def test_known_metrics_pass():
 def test_unknown_metrics_are_refused_with_the_nearest_one(wrong, right):
     with pytest.raises(UserError, match=f"unknown metric '{wrong}'.*ece.*Did you mean '{right}'"):
         check_metric(wrong)
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+@pytest.mark.parametrize(
+    ("target", "probability", "message"),
+    [
+        ([0, 1], [0, 1], "and probabilities .n, C., not shapes"),
+        ([0, 1, 1], [[0.2, 0.8], [0.5, 0.5]], "not shapes .3,. and .2, 2."),
+        ([0, 2], [[0.2, 0.8], [0.5, 0.5]], "whole numbers from 0 to 1"),
+        ([0, -1], [[0.2, 0.8], [0.5, 0.5]], "whole numbers from 0 to 1"),
+        (["a", "b"], [[0.2, 0.8], [0.5, 0.5]], "whole numbers from 0 to 1"),
+        (np.zeros(0, int), np.zeros((0, 2)), "no nodes at all"),
+    ],
+)
+def test_what_no_metric_can_be_taken_of_is_refused(metric, target, probability, message):
+    with pytest.raises(UserError, match=message):
+        metric(target, probability)
+
+
+def test_lists_are_measured_too():
+    assert accuracy([0, 1], [[0.9, 0.1], [0.8, 0.2]]) == 0.5

@@ -14,7 +14,7 @@ ROOMS = (
     ("model",),
     ("training",),
     ("inference",),
-    ("estimator", "console"),
+    ("estimator", "commands"),
     ("cli",),
     ("__main__",),
 )

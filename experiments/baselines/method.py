@@ -47,7 +47,7 @@ class Task:
     def features(self) -> torch.Tensor:
         """Raw features, (N, F) float32, dense."""
         features = self.graph.features
-        dense = features.toarray() if sp.issparse(features) else np.asarray(features)
+        dense = features.toarray() if isinstance(features, sp.csr_array) else np.asarray(features)
         return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32)).to(self.device)
 
     @cached_property

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from nagphormer.device import machine
 from nagphormer.errors import UserError, nearest
 from nagphormer.inference import predict
 from nagphormer.metrics import METRICS, check_metric
+from nagphormer.model.network import NAGphormer
 from nagphormer.settings import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig, resolve
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
@@ -23,17 +24,9 @@ from nagphormer.training.run_folder import RunFolder, load_run
 class NodeClassifier:
     """Classifies the nodes of a graph.
 
-    Every setting left at None comes from the recipe, if one is given, and else from `TrainConfig`, which describes
-    them all. scikit-learn's `clone`, `get_params` and `set_params` work.
-
-    Attributes:
-        classes_: (C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it.
-        config_: the settings that were used, a `TrainConfig`.
-        model_: the trained `NAGphormer`, an `nn.Module`.
-        history_: one record per epoch; `train_loss` is of the weights in training, `val_…` of the averaged ones.
-        splits_: the nodes it was trained, validated and is to be tested on.
-        best_epoch_: the epoch whose weights, averaged with those of the epochs before, were kept.
-        tokens_: where the tokens of the last graph it was used on come from.
+    Every setting left at None comes from the recipe, if one is given, and else from `TrainConfig`. Attributes that end
+    in an underscore are there after `fit` or `load`. scikit-learn's `clone`, `get_params`, `set_params`,
+    `is_classifier` and `check_is_fitted` work; what is fitted is a graph instead of a table.
 
     >>> from nagphormer import synthetic_graph, random_split
     >>> graph = random_split(synthetic_graph(500, 2000, 16, 3))
@@ -42,7 +35,74 @@ class NodeClassifier:
     (2, 3)
     """
 
+    hops: int | None
+    """K: every node gets K+1 tokens."""
+    encoding_dim: int | None
+    """Laplacian eigenvectors joined to the features."""
+    hidden_dim: int | None
+    """D, width of the network."""
+    num_layers: int | None
+    """L, encoder layers."""
+    num_heads: int | None
+    """Attention heads; must divide hidden_dim."""
+    dropout: float | None
+    """Dropout after attention and feed-forward."""
+    attention_dropout: float | None
+    """Dropout on attention weights."""
+    feature_dropout: float | None
+    """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
+    readout: Readout | None
+    """How tokens become one vector: attention (the paper's), self (hop 0 alone) or sum."""
+    lr: float | None
+    """Learning rate at its peak."""
+    final_lr: float | None
+    """Learning rate after the decay; never above lr."""
+    warmup_updates: int | None
+    """Updates over which the learning rate rises to its peak."""
+    decay_updates: int | None
+    """Update at which it has fallen, along a line, to final_lr."""
+    weight_decay: float | None
+    """AdamW's weight decay."""
+    clip_norm: float | None
+    """Largest norm of a gradient; longer ones are shortened to it. 0 for no limit."""
+    class_weights: ClassWeights | None
+    """balanced: rare classes weigh more in the loss, each class the same in total."""
+    batch_size: int | None
+    """Nodes of an update."""
+    epochs: int | None
+    """Passes over the training nodes, at most."""
+    patience: int | None
+    """Epochs to go on without a better accuracy or loss on the validation nodes."""
+    feature_scaling: Scaling | None
+    """Standardize columns, make rows sum to one, or neither; by default dense features are standardized, sparse not."""
+    precision: Precision | None
+    """fp32, bf16, or auto: bf16 where the processor multiplies it faster."""
+    project_first: Choice | None
+    """Embed features before the hops, inside every update, instead of storing tokens; auto: whichever costs less."""
+    linear: bool | None
+    """Train a linear classifier of the tokens along and average its scores with the network's; the paper has none."""
+    averaging: float | None
+    """Share of earlier epochs in the weights that are validated and kept; 0 for each epoch's own, as in the paper."""
+    recipe: str | None
+    """A recipe that comes with the package (paper), or the path of a YAML file; arguments win over it."""
+    device: str | None
+    """cpu or cuda; by default a GPU where there is one."""
+    seed: int | None
+    """Of the initial weights, batches and dropout; and of the split where one is drawn."""
+    classes_: np.ndarray
+    """(C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it."""
+    config_: TrainConfig
+    """The settings that were used, with nothing left open."""
+    model_: NAGphormer
+    """The trained network, an `nn.Module`."""
+    history_: list[dict[str, Any]]
+    """One record per epoch; `train_loss` is of the weights in training, `val_…` of the averaged ones."""
+    splits_: dict[str, np.ndarray]
+    """The nodes it was trained, validated and is to be tested on."""
+    best_epoch_: int
+    """The epoch whose weights, averaged with those of the epochs before, were kept."""
     tokens_: TokenSource | None
+    """Where the tokens of the last graph it was used on come from."""
 
     def __init__(
         self,
@@ -74,9 +134,33 @@ class NodeClassifier:
         device: str | None = None,
         seed: int | None = None,
     ):
-        given = locals()
-        for name in self._names():
-            setattr(self, name, given[name])
+        self.hops = hops
+        self.encoding_dim = encoding_dim
+        self.hidden_dim = hidden_dim
+        self.num_layers = num_layers
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.feature_dropout = feature_dropout
+        self.readout = readout
+        self.lr = lr
+        self.final_lr = final_lr
+        self.warmup_updates = warmup_updates
+        self.decay_updates = decay_updates
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+        self.class_weights = class_weights
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.patience = patience
+        self.feature_scaling = feature_scaling
+        self.precision = precision
+        self.project_first = project_first
+        self.linear = linear
+        self.averaging = averaging
+        self.recipe = recipe
+        self.device = device
+        self.seed = seed
 
     @classmethod
     def _names(cls) -> list[str]:
@@ -86,7 +170,7 @@ class NodeClassifier:
         """The constructor's arguments, as given."""
         return {name: getattr(self, name) for name in self._names()}
 
-    def set_params(self, **params: Any) -> "NodeClassifier":
+    def set_params(self, **params: Any) -> Self:
         """Change constructor arguments; takes effect at the next `fit`."""
         for name in params:
             if name not in self._names():
@@ -95,11 +179,25 @@ class NodeClassifier:
             setattr(self, name, value)
         return self
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_run")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=False),  # the graph holds the labels
+            classifier_tags=ClassifierTags(multi_label=True),
+            input_tags=InputTags(two_d_array=False),
+            no_validation=True,
+        )
+
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items() if value is not None)
         return f"NodeClassifier({given})"
 
-    def fit(self, graph: Graph, *, tokens: TokenStore | None = None) -> "NodeClassifier":
+    def fit(self, graph: Graph, *, tokens: TokenStore | None = None) -> Self:
         """Train on the graph's `train` nodes and stop by its `val` nodes; `test` nodes are not looked at.
 
         Args:
@@ -107,7 +205,7 @@ class NodeClassifier:
             tokens: its token store, for graphs whose tokens should stay on disk; made in memory by default.
         """
         params = {name: value for name, value in self.get_params().items() if name != "recipe"}
-        given = resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)  # type: ignore[attr-defined]
+        given = resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)
         graph, here = with_splits(graph, given.seed), machine(given.device)
         run, source = train(graph, decide(graph, given, here, tokens), here, tokens)
         self._adopt(run)
@@ -168,7 +266,7 @@ class NodeClassifier:
         RunFolder.take(path).write(self._fitted())
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "NodeClassifier":
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Open what `save` or `nagphormer train` wrote; its parameters are what was given at training."""
         run = load_run(path)
         loaded = cls(**asdict(run.best.plan.given) | {"device": None})  # this machine may have another
@@ -202,6 +300,6 @@ class NodeClassifier:
         """The graph's tokens: given, those used last, or made now."""
         run = self._fitted()
         if tokens is not None or self.tokens_ is None or self._tokens_graph != graph.fingerprint:
-            self.tokens_ = predict.open_source(run, graph, machine(self.device).device, tokens)  # type: ignore[attr-defined]
+            self.tokens_ = predict.open_source(run, graph, machine(self.device).device, tokens)
             self._tokens_graph = graph.fingerprint
         return self.tokens_

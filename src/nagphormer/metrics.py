@@ -1,6 +1,6 @@
 """How good predictions are, on NumPy arrays.
 
-`target` is (n,) classes, or (n, C) of 0 and 1 for multi-label tasks; `probability` is (n, C).
+`target` is (n,) classes 0 … C-1, or (n, C) of 0 and 1 for multi-label tasks; `probability` is (n, C).
 
 Shapes: n nodes, C classes
 """
@@ -26,12 +26,14 @@ def accuracy(target: np.ndarray, probability: np.ndarray) -> float:
     >>> accuracy(np.array([0, 1]), np.array([[0.9, 0.1], [0.8, 0.2]]))
     0.5
     """
+    target, probability = _checked(target, probability)
     right = decide(probability, target.ndim == 2) == target
     return float((right.all(axis=1) if target.ndim == 2 else right).mean())
 
 
 def macro_f1(target: np.ndarray, probability: np.ndarray) -> float:
     """F1 of each class, averaged; without classes that are neither true nor predicted, but with all labels."""
+    target, probability = _checked(target, probability)
     found, wrong, missed = _counts(target, probability)
     seen = found + wrong + missed > 0 if target.ndim == 1 else slice(None)
     total = 2 * found + wrong + missed
@@ -40,6 +42,7 @@ def macro_f1(target: np.ndarray, probability: np.ndarray) -> float:
 
 def micro_f1(target: np.ndarray, probability: np.ndarray) -> float:
     """F1 over all decisions together; for single labels the same as accuracy."""
+    target, probability = _checked(target, probability)
     found, wrong, missed = (count.sum() for count in _counts(target, probability))
     return float(2 * found / max(2 * found + wrong + missed, 1))
 
@@ -49,6 +52,7 @@ def roc_auc(target: np.ndarray, probability: np.ndarray) -> float:
 
     Classes that no node or every node has are left out.
     """
+    target, probability = _checked(target, probability)
     from scipy.stats import rankdata  # takes a second to import
 
     binary = target.ndim == 1 and probability.shape[1] == 2
@@ -67,6 +71,7 @@ def roc_auc(target: np.ndarray, probability: np.ndarray) -> float:
 
 def log_loss(target: np.ndarray, probability: np.ndarray) -> float:
     """Mean negative log-probability of the truth; for multi-label tasks averaged over labels, too."""
+    target, probability = _checked(target, probability)
     tiny = np.finfo(probability.dtype).eps
     likely = np.clip(probability, tiny, 1 - tiny)
     if target.ndim == 2:
@@ -79,6 +84,7 @@ def ece(target: np.ndarray, probability: np.ndarray) -> float:
 
     For multi-label tasks every label of every node is a prediction of its own, its confidence the probability of 1.
     """
+    target, probability = _checked(target, probability)
     if target.ndim == 2:
         confidence, right = probability.ravel(), target.ravel()
     else:
@@ -88,6 +94,28 @@ def ece(target: np.ndarray, probability: np.ndarray) -> float:
     size = np.bincount(which, minlength=BINS)
     gap = np.bincount(which, right, BINS) - np.bincount(which, confidence, BINS)
     return float(np.abs(gap).sum() / size.sum())
+
+
+def _checked(target: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays that fit together."""
+    target, probability = np.asarray(target), np.asarray(probability)
+    if probability.ndim != 2 or target.shape not in ((len(probability),), probability.shape):
+        raise UserError(
+            f"a metric wants classes (n,), or 0 and 1 (n, C), and probabilities (n, C), not shapes {target.shape} and "
+            f"{probability.shape}"
+        )
+    if len(target) == 0:
+        raise UserError("a metric of no nodes at all is not defined: give at least one")
+    if (
+        target.dtype.kind not in "iub"
+        or target.min() < 0
+        or (target.ndim == 1 and target.max() >= probability.shape[1])
+    ):
+        raise UserError(
+            f"the true classes must be whole numbers from 0 to {probability.shape[1] - 1}, the columns of the "
+            f"probabilities"
+        )
+    return target, probability
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
@@ -102,6 +130,7 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 def measure(target: np.ndarray, probability: np.ndarray) -> dict[str, float | None]:
     """Every metric; None for one that the nodes do not allow."""
+    target, probability = _checked(target, probability)
     found: dict[str, float | None] = {}
     for name, metric in METRICS.items():
         try:

@@ -4,20 +4,41 @@ import json
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from nagphormer import progress
 from nagphormer.files import format_size
 
 _as_json = False
 _quiet = False
+_after_interrupt = "nothing partial was left behind"
 
 
 def configure(quiet: bool, as_json: bool) -> None:
     """What `--quiet` and `--json` ask for."""
     global _as_json, _quiet
     _as_json, _quiet = as_json, quiet
+    progress.configure(quiet)
+
+
+def be_silent() -> None:
+    """Leave all words to the first rank, except errors."""
+    configure(quiet=True, as_json=False)
+    warnings.simplefilter("ignore")
+
+
+def when_interrupted(text: str) -> None:
+    """What `stopped` is to say of work that is stopped from now on."""
+    global _after_interrupt
+    _after_interrupt = text
+
+
+def stopped(how: str) -> None:
+    """Say that the command was stopped from outside, and what is left."""
+    print(f"nagphormer: {how}; {_after_interrupt}", file=sys.stderr)
 
 
 def say(text: str) -> None:
@@ -74,7 +95,7 @@ def describe_run(run: Any) -> str:
 def describe_store(store: Any) -> str:
     """A token store and its size, in a line."""
     nodes, tokens, width = store.shape
+    where = "in memory" if store.path is None else f"{'reused' if store.reused else 'wrote'} {store.path}"
     return (
-        f"{'reused' if store.reused else 'wrote'} {store.path}: {nodes:,} nodes × {tokens} tokens × {width:,} columns, "
-        f"{store.dtype}, {format_size(store.num_bytes)}"
+        f"{where}: {nodes:,} nodes × {tokens} tokens × {width:,} columns, {store.dtype}, {format_size(store.num_bytes)}"
     )

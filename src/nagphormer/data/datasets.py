@@ -9,7 +9,8 @@ from pathlib import Path
 from nagphormer.data.download import check_download, download
 from nagphormer.data.folder import MANIFEST, open_graph, read_name
 from nagphormer.data.graph import Graph
-from nagphormer.data.npz import Split, describe_splits, read_npz, read_split, stored_splits
+from nagphormer.data.npz import Split, describe_splits, read_split, stored_splits
+from nagphormer.data.readers import READERS, reader_of
 from nagphormer.data.splits import budget_split, per_class_split, random_split
 from nagphormer.errors import UserError, nearest
 from nagphormer.files import writable
@@ -105,7 +106,7 @@ def name_of(name_or_path: str | os.PathLike[str]) -> str | None:
     path = Path(name_or_path)
     if path.is_dir() and (path / MANIFEST).is_file():
         return read_name(path)
-    return path.stem if path.suffix == ".npz" else None
+    return path.stem if reader_of(path) else None
 
 
 def cache_folder() -> Path:
@@ -169,12 +170,14 @@ def _open(path: Path) -> Graph:
         if not (path / MANIFEST).is_file():
             raise UserError(f"{path} is not a graph folder: it has no {MANIFEST}.{_hint(path)}")
         return open_graph(path)
-    if path.suffix != ".npz":
+    reader = reader_of(path)
+    if reader is None:
+        known = " or ".join(each.suffix for each in READERS if each.suffix)
         raise UserError(
-            f"{path} is neither an .npz file nor a graph folder: tables of edges and nodes are read by "
+            f"{path} is neither an {known} file nor a graph folder: tables of edges and nodes are read by "
             f"read_tables, or by nagphormer import --edges {path} --out FOLDER"
         )
-    return read_npz(path).with_name(path.stem)
+    return reader.read(path).with_name(path.stem)
 
 
 def _hint(folder: Path) -> str:
@@ -186,15 +189,13 @@ def _hint(folder: Path) -> str:
 
 
 def _with_split(graph: Graph, path: Path, split: Split | None, seed: int) -> Graph:
-    if path.is_dir():
-        stored: list[Split] = ["public"] if graph.splits else []
-    else:
-        stored = stored_splits(path)
+    own = path.suffix != ".npz"  # whose splits are not read yet
+    stored: list[Split] = stored_splits(path) if not own else ["public"] if graph.splits else []
     if split is None:
         split = next((choice for choice in (0, "public") if choice in stored), None)
     if split in stored:
         assert split is not None
-        return graph if path.is_dir() else graph.with_splits(**read_split(path, split))
+        return graph if own else graph.with_splits(**read_split(path, split))
     graph = graph.with_splits()
     if split is None:
         return graph
@@ -228,7 +229,7 @@ def _difference(graph: Graph, name: str) -> str:
 
 def _not_found(name_or_path: str | os.PathLike[str]) -> str:
     text = os.fspath(name_or_path)
-    if not isinstance(name_or_path, str) or Path(text).name != text or text.endswith(".npz"):
+    if not isinstance(name_or_path, str) or Path(text).name != text or reader_of(Path(text)):
         return f"{text} does not exist: is the path right?"
     folder = _data_folder()
     known = sorted({*DATASETS, *(path.stem for path in (folder.glob("*.npz") if folder else ()))})

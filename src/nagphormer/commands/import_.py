@@ -1,0 +1,109 @@
+"""`nagphormer import`: tables, or a data set in a format of its own, into a graph folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from nagphormer.commands.terminal import result, say, say_next
+from nagphormer.data.readers import READERS
+from nagphormer.errors import UserError
+from nagphormer.files import check_writable
+
+if TYPE_CHECKING:
+    from nagphormer.data.graph import Graph
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TableFlags:
+    """Where a graph's tables lie and what their columns mean."""
+
+    out: Path
+    """Graph folder to write."""
+    edges: Path | None = None
+    """Edge list, CSV or Parquet: a file, a folder or a pattern such as 'edges/*.parquet'."""
+    nodes: Path | None = None
+    """Node table, CSV or Parquet, with ids, features, labels and splits."""
+    source: str = "source"
+    """Column of the edge list with the one end."""
+    target: str = "target"
+    """Column of the edge list with the other end."""
+    weight: str | None = None
+    """Column of the edge list with weights; without it every edge counts alike."""
+    id: str = "id"
+    """Column of the node table with the ids that the edge list uses."""
+    label: str = "label"
+    """Column of the node table with the class; empty for unknown."""
+    split: str = "split"
+    """Column of the node table with train, val or test."""
+    features: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ()
+    """Columns with features, or one column of lists; by default all that are left, which must hold numbers."""
+
+
+FORMATS = {reader.flag: reader for reader in READERS if reader.flag}
+"""Other formats, by the flag that names the file or folder."""
+
+
+def _format_flags() -> Any:
+    """A flag for every format."""
+    flags = [(flag, Annotated[Path | None, Parameter(help=each.help)], None) for flag, each in FORMATS.items()]
+    home = {"__module__": __name__}  # without one of its own, Cyclopts takes the class for a built-in
+    return make_dataclass("FormatFlags", flags, frozen=True, kw_only=True, namespace=home)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ImportFlags(_format_flags(), TableFlags):  # type: ignore[misc]
+    """What to read, and where to write it."""
+
+    allow_pickle: bool = False
+    """Read pickle files, which can run any code: only for files you trust."""
+    memory: str | None = None
+    """Memory limit for joining and sorting, such as 2GB; beyond it DuckDB works on disk."""
+
+
+def run(flags: ImportFlags) -> None:
+    """Read the one source that is named, write the graph folder, and say what is in it."""
+    names = ["edges", *FORMATS]
+    given = [name for name in names if getattr(flags, name) is not None]
+    if len(given) != 1:
+        *others, last = map(_flag, names)
+        found = " and ".join(map(_flag, given)) or "none"
+        raise UserError(f"give exactly one of {', '.join(others)} and {last}, not {found}")
+    graph = _read_tables(flags) if given == ["edges"] else _read_format(given[0], flags)
+    result(
+        {
+            "path": str(flags.out),
+            "nodes": graph.num_nodes,
+            "edges": graph.num_edges,
+            "features": graph.num_features,
+            "classes": graph.num_classes,
+        },
+        f"wrote {flags.out}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features, "
+        f"{graph.num_classes} classes",
+    )
+    if flags.nodes is not None and graph.labels is None:
+        say(f"note: {flags.nodes} has no column {flags.label!r}, so no node has a class")
+    say_next("info", flags.out, "--hops", 3)
+
+
+def _read_tables(flags: ImportFlags) -> Graph:
+    from nagphormer.data.tables import read_tables
+
+    given = {each.name: getattr(flags, each.name) for each in fields(TableFlags)}
+    return read_tables(**given | {"features": list(flags.features) or None}, memory=flags.memory)
+
+
+def _read_format(name: str, flags: ImportFlags) -> Graph:
+    check_writable(flags.out)
+    graph = FORMATS[name].read(getattr(flags, name), flags.allow_pickle)
+    graph.save(flags.out)
+    return graph
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,92 @@
+"""`nagphormer train`: from a graph to a run folder."""
+
+from dataclasses import asdict, fields, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from cyclopts import Parameter
+
+from nagphormer.commands import terminal
+from nagphormer.commands.terminal import describe_run, result, say_next, timed
+from nagphormer.errors import UserError
+from nagphormer.settings import TrainConfig, field_help
+
+
+def _optional_flags() -> Any:
+    """Flags for the fields of `TrainConfig`; one not given is None, so that the recipe's value stands."""
+    hints, help_of = get_type_hints(TrainConfig), field_help(TrainConfig)
+    flags = []
+    for field in fields(TrainConfig):
+        text = help_of[field.name] + ("" if field.default is None else f" [default: {field.default}]")
+        negative = f"--no-{field.name.replace('_', '-')}" if hints[field.name] is bool else ""
+        kind: Any = Annotated[hints[field.name] | None, Parameter(help=text, show_default=False, negative=negative)]
+        flags.append((field.name, kind, None))
+    home = {"__module__": __name__}  # without one of its own, Cyclopts takes the class for a built-in
+    return Parameter(name="*")(make_dataclass("TrainFlags", flags, frozen=True, kw_only=True, namespace=home))
+
+
+TrainFlags = _optional_flags()
+
+
+def run(
+    graph: str,
+    /,
+    flags: TrainFlags = TrainFlags(),  # type: ignore[valid-type]  # noqa: B008 (it is frozen)
+    *,
+    out: Path,
+    tokens: Path | None = None,
+    recipe: str | None = None,
+    resume: bool = False,
+    gpu_memory: str | None = None,
+    tensorboard: bool = False,
+    allow_pickle: bool = False,
+) -> None:
+    """Resolve, load, split, decide, train; under `torchrun` together with the other ranks.
+
+    Args:
+        graph: a graph folder, an .npz file or a data set's name.
+        flags: how to train.
+        out: folder for the run.
+        tokens: the graph's token store; by default it is made beside the run where it is needed, and used again.
+        recipe: a recipe's name (paper), which picks the data set's settings by the graph's name, or a YAML file.
+        resume: go on with the run in that folder where it was stopped; start it if there is none.
+        gpu_memory: GPU memory to take at most, such as 8GB; tokens that do not fit are streamed.
+        tensorboard: also write events for TensorBoard into the run folder (extra `tensorboard`).
+        allow_pickle: let a data set's download be read from pickles, which can run any code.
+    """
+    from nagphormer.data.datasets import load_graph, name_of
+    from nagphormer.data.splits import with_splits
+    from nagphormer.device import machine
+    from nagphormer.inference.table import write_predictions
+    from nagphormer.settings import resolve
+    from nagphormer.tokens.store import TokenStore
+    from nagphormer.training.plan import decide
+    from nagphormer.training.ranks import ranks_of_torchrun
+    from nagphormer.training.run import train
+    from nagphormer.training.run_folder import RunFolder
+
+    settings = asdict(flags)
+    with ranks_of_torchrun(settings["device"]) as ranks:
+        if not ranks.first:
+            terminal.be_silent()
+        folder = RunFolder.take(out, resume, ranks)
+        store = None if tokens is None else TokenStore.open(tokens)
+        given = resolve(recipe, name_of(graph), settings, store.tokens if store else None)
+        here = machine(given.device, gpu_memory)
+        with ranks.in_turn():  # the first one may have to download it
+            loaded = load_graph(graph, seed=given.seed, allow_pickle=allow_pickle)
+        loaded = with_splits(loaded, given.seed)
+        plan = ranks.agreed(decide(loaded, given, here, store, folder.begun))
+        terminal.when_interrupted(f"run it again with --resume to go on: what was learned so far is in {out}")
+        counts = ", ".join(f"{len(nodes):,} {split}" for split, nodes in loaded.splits.items())
+        with timed(f"training on {counts} nodes" + (f", {ranks.count} ranks" if ranks.count > 1 else "")):
+            trained, source = train(loaded, plan, here, store, folder, tensorboard)
+        if ranks.first and not trained.diverged:
+            write_predictions(trained, source, loaded, out / "predictions.parquet")
+        ranks.wait()
+    if not ranks.first:
+        return
+    result({"path": str(out), **trained.best.outcome}, f"wrote {out}: {describe_run(trained)}")
+    if trained.diverged:
+        raise UserError(trained.diverged)
+    say_next("evaluate", out, graph, "--split", "test")
