@@ -1,4 +1,4 @@
-"""The paper's tables and figures: `python -m experiments table-small --quick`, `python -m experiments render`."""
+"""All that is measured, a command each: `python -m experiments table-small --quick`, `python -m experiments render`."""
 
 import argparse
 import os
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from experiments import cells
+from experiments import records
 from experiments.complexity import BUDGET, complexity_section, measure_complexity
 from experiments.data import QUICK, obtainable, title
 from experiments.harness import DONE, Grid, Limits
-from experiments.items import ITEMS, Item
+from experiments.items import ITEMS, Item, in_precision
 from experiments.measure import Budget
 from experiments.render import render, section
 
@@ -26,14 +26,14 @@ def main() -> None:
         print(f"wrote {render(Path('docs'))}")
     elif options.quick:
         with tempfile.TemporaryDirectory() as folder:  # a check: always measured anew
-            cells.RESULTS = Path(folder)
+            records.RESULTS = Path(folder)
             _quick(options)
     elif options.command == "complexity":
         measure_complexity(_grid(options, BUDGET))
         print(complexity_section())
     else:
         item = _narrowed(ITEMS[options.command], options)
-        item.fill(_grid(options, Budget()), options.seeds)
+        item.fill(_grid(options, item.budget), options.seeds)
         print(section(item))
 
 
@@ -54,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
         methods = sorted({row.method for row in item.rows})
         command.add_argument("--methods", nargs="+", choices=methods, metavar="NAME", help=", ".join(methods))
         command.add_argument("--seeds", type=int, default=5, help="how many, from 0 on (default 5)")
+        if item.name == "accuracy":
+            command.add_argument("--precision", choices=("fp32", "bf16"), help="too, beside the recipe's own")
     return parser
 
 
@@ -67,8 +69,11 @@ def _grid(options: argparse.Namespace, budget: Budget) -> Grid:
 
 
 def _narrowed(item: Item, options: argparse.Namespace) -> Item:
-    """The item with the methods and data sets asked for, as far as they can be had."""
-    rows = tuple(row for row in item.rows if not options.methods or row.method in options.methods)
+    """The item with the methods, seeds and data sets asked for, as far as they can be had."""
+    if getattr(options, "precision", None):
+        item = in_precision(item, options.precision)
+    chosen = (row for row in item.rows if not options.methods or row.method in options.methods)
+    rows = tuple(replace(row, seeds=options.seeds) for row in chosen)
     wanted = [name for name in item.datasets if options.quick or not options.datasets or name in options.datasets]
     missing = [name for name in wanted if not obtainable(name)]
     if missing:
@@ -89,7 +94,7 @@ def _quick(options: argparse.Namespace) -> None:
     for row in item.rows:
         for dataset in item.datasets:
             facts = row.tuning(dataset)[0].read()
-            if not facts or facts["outcome"] != DONE or facts["test_accuracy"] <= facts["majority"]:
+            if not facts or facts["outcome"] != DONE or facts[row.score] <= facts["majority"]:
                 poor.append(f"{row.title} on {title(dataset)}")
     if poor:
         sys.exit(f"no better than the commonest class, or not measured: {'; '.join(poor)}")

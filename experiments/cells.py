@@ -1,12 +1,10 @@
-"""One measured cell: a model on one data set with one seed, as a small JSON file."""
+"""What is told of a measured cell beside its accuracy: machine, versions, code, seconds and memory."""
 
 import hashlib
-import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,10 +12,7 @@ from typing import Any
 import torch
 
 import nagphormer
-from nagphormer.files import new_file, write_json
-from nagphormer.settings import TrainConfig
 
-RESULTS = Path(__file__).parent / "results"
 SOURCES = (Path(__file__).parent, Path(nagphormer.__file__).parent)
 PACKAGES = ("torch", "numpy", "scipy", "numba", "triton", "torch-geometric", "scikit-learn")
 
@@ -56,7 +51,10 @@ def listed(values: Iterable[str]) -> str:
 
 
 def measured(work: Callable[[], dict[str, Any]], device: str | None = None) -> dict[str, Any]:
-    """What `work` gives, with its seconds and peak memory in GB: of the GPU where it is used, else resident."""
+    """What `work` gives, with its seconds and peak memory in GB: of the GPU where it is used, else resident.
+
+    Where `work` tells its seconds and memory itself, since they are those of a part of it, they stand.
+    """
     gpu = _on_gpu(device)
     if gpu:
         torch.cuda.empty_cache()
@@ -67,7 +65,7 @@ def measured(work: Callable[[], dict[str, Any]], device: str | None = None) -> d
     facts = work()
     seconds = time.perf_counter() - start
     peak = torch.cuda.max_memory_allocated() if gpu else _peak_resident()
-    return facts | {"seconds": round(seconds, 2), "peak_gb": round(peak / 1e9, 3)}
+    return {"seconds": round(seconds, 2), "peak_gb": round(peak / 1e9, 3)} | facts
 
 
 def _processor() -> str:
@@ -85,27 +83,3 @@ def _on_gpu(device: str | None) -> bool:
 def _peak_resident() -> int:
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
-
-
-def read_cell(table: str, name: str, config: TrainConfig) -> dict[str, Any] | None:
-    """A cell that was measured before with the same settings, if there is one, and says so."""
-    path = RESULTS / table / f"{name}.json"
-    if not path.is_file():
-        return None
-    cell = json.loads(path.read_text(encoding="utf-8"))
-    wanted = {key: value for key, value in asdict(config).items() if value not in (None, "auto")}
-    if any(cell["config"].get(key) != value for key, value in wanted.items()):
-        return None
-    print(f"{name}: recorded on {cell['date']}, {cell['device']}", flush=True)
-    return cell
-
-
-def write_cell(table: str, name: str, facts: dict[str, Any]) -> None:
-    """Write one cell of a table, with machine and versions."""
-    write_facts(RESULTS / table / f"{name}.json", facts | describe())
-
-
-def write_facts(path: Path, facts: dict[str, Any]) -> None:
-    """Write a cell's facts, whole or not at all."""
-    with new_file(path) as staging:
-        write_json(staging, facts)

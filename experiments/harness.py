@@ -1,11 +1,10 @@
-"""A grid of cells: each a method on one data set with one seed, measured in a child process and kept as a small file.
+"""A grid of cells: each a method on one data set with one seed, measured in a child process and kept as a line.
 
-A child has a limit on memory and on time; hitting one is a result like any other. Cells that lie in
-`experiments/results/cells/` are not measured again, so a grid can be stopped at any moment and filled in several runs.
-A cell whose method has other defaults by now is; when a method itself was changed, delete its cells.
+A child has a limit on memory and on time; hitting one is a result like any other. Cells that are recorded in
+`experiments/results/` are not measured again, so a grid can be stopped at any moment and filled in several runs.
+A cell whose method has other defaults by now is; when a method itself was changed, delete its lines.
 """
 
-import hashlib
 import json
 import multiprocessing
 import os
@@ -26,7 +25,7 @@ from typing import Any
 import numba
 import torch
 
-from experiments import cells
+from experiments import cells, records
 from experiments.baselines.method import Settings
 from experiments.data import load
 from experiments.measure import Budget
@@ -34,8 +33,6 @@ from experiments.methods import METHODS
 
 FAREWELL = 60.0
 """Seconds a child may take to end after it has sent its result; a GPU that many share lets go slowly."""
-LONGEST_KEY = 120
-"""Letters of the settings in a file's name; beyond that they go by a hash."""
 DONE, OUT_OF_MEMORY, TIME_OUT, FAILED = "done", "out of memory", "time-out", "failed"
 OUT_OF_MEMORY_SIGNS = re.compile("out of (GPU )?memory|can't allocate memory|ALLOC_FAILED|bad_alloc", re.IGNORECASE)
 
@@ -60,16 +57,9 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What its file is called."""
+        """What it is called where it is told of."""
         key = ",".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
-        if len(key) > LONGEST_KEY:
-            key = hashlib.sha256(key.encode()).hexdigest()[:12]
         return f"{self.method}-{key or 'published'}-seed{self.seed}"
-
-    @property
-    def path(self) -> Path:
-        """Where it is kept."""
-        return cells.RESULTS / "cells" / self.dataset / f"{self.name}.json"
 
     @property
     def resolved(self) -> Settings:
@@ -78,8 +68,13 @@ class Cell:
 
     def read(self) -> dict[str, Any] | None:
         """Its recorded facts, if it was measured and its method's defaults are the same today."""
-        facts = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else None
-        return facts if facts and facts["resolved"] == self.resolved else None
+        facts = records.find(self.dataset, self.method, self.settings, self.seed)
+        return facts if facts and METHODS[self.method].same(facts["resolved"], self.resolved) else None
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """Record what came of it."""
+        own = {name: getattr(self, name) for name in ("dataset", "method", "seed", "settings", "resolved")}
+        records.write(own | facts)
 
 
 @cache  # asked for every cell of a page many times
@@ -119,14 +114,14 @@ class Grid:
             later: about how many will follow in other calls, for the progress shown.
             progress: of the calls before.
         """
-        unique = list({cell.path: cell for cell in wanted}.values())
+        unique = list({(cell.dataset, cell.name): cell for cell in wanted}.values())
         todo = self.missing(unique)
         if len(todo) < len(unique):
             print(f"{len(unique) - len(todo)} of {len(unique)} cells are recorded", flush=True)
         progress = progress or Progress(0)
         progress.total = progress.count + len(todo) + later
         for cell, facts in self._measured(todo):
-            cells.write_facts(cell.path, facts)
+            cell.write(facts)
             print(f"{progress.step()} {cell.dataset} {cell.name}: {tell(facts)}", flush=True)
         return progress
 
@@ -206,19 +201,13 @@ class _Child:
         return self.circumstances | outcome
 
     def _circumstances(self) -> dict[str, Any]:
-        """What was measured, where and how."""
-        cell, grid = self.cell, self.grid
+        """Where it is measured and how."""
         return {
-            "dataset": cell.dataset,
-            "method": cell.method,
-            "seed": cell.seed,
-            "settings": cell.settings,
-            "resolved": cell.resolved,
-            "budget": asdict(grid.budget),
-            "limits": asdict(grid.limits),
-            "gpu": grid.on_gpu,
-            "jobs": grid.jobs,
-            **cells.describe(grid.device),
+            "budget": asdict(self.grid.budget),
+            "limits": asdict(self.grid.limits),
+            "gpu": self.grid.on_gpu,
+            "jobs": self.grid.jobs,
+            **cells.describe(self.grid.device),
         }
 
 

@@ -1,17 +1,19 @@
-"""Every method of the comparison, in the order of the tables.
+"""Every method that is measured: those of the comparison, and the estimator with the settings its users have.
 
 A method's module is loaded when it is used: most need torch_geometric, which takes seconds that not every cell has to
 spend.
 """
 
 import inspect
+import warnings
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any
 
 from experiments.baselines.method import Settings
-from experiments.measure import Budget, Measure, baseline, measure_ours
-from nagphormer.settings import resolve
+from experiments.measure import Budget, Measure, baseline, measure_defaults, measure_ours, measure_recipe
+from nagphormer import TrainConfig, UserError
+from nagphormer.settings import read_settings, resolve, settings_to_write
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class Entry:
         defaults = {each.name: each.default for each in parameters if each.name != "task"}
         return defaults | settings
 
+    def same(self, recorded: Settings, wanted: Settings) -> bool:
+        """Whether recorded settings are the ones wanted."""
+        return recorded == wanted
+
     @property
     def quick(self) -> Settings:
         """What a quick run changes."""
@@ -53,24 +59,38 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ours:
-    """NAGphormer, with the paper's settings."""
+    """NAGphormer, with the settings of a recipe or its defaults."""
 
     title: str = "NAGphormer"
     measure: Measure = measure_ours
+    recipe: str | None = "paper"
     quick: Settings = field(default_factory=lambda: {"hidden_dim": 128})
 
     def settings(self, dataset: str) -> list[Settings]:
-        """One: the paper's."""
+        """One: the recipe's."""
         return [{}]
 
     def resolved(self, dataset: str, settings: Settings) -> Settings:
         """The recipe's settings for a data set, with those given, but for what the budget replaces."""
         rest = {name: value for name, value in settings.items() if name != "recipe"}
-        whole = asdict(resolve(settings.get("recipe", "paper"), dataset, rest))
+        whole = settings_to_write(resolve(settings.get("recipe", self.recipe), dataset, rest))
         return {name: value for name, value in whole.items() if name not in asdict(Budget())}
 
+    def same(self, recorded: Settings, wanted: Settings) -> bool:
+        """Whether settings agree: one that is younger than a recorded cell has the value it was made with."""
+        if recorded == wanted:
+            return True
+        try:
+            before, now = (
+                read_settings(TrainConfig, asdict(Budget()) | each, "a recorded cell") for each in (recorded, wanted)
+            )
+        except UserError as error:
+            warnings.warn(f"{error}; it counts as not recorded", stacklevel=2)
+            return False
+        return before == now
 
-METHODS: dict[str, Entry | Ours] = {
+
+COMPARED: dict[str, Entry | Ours] = {
     "mlp": Entry("MLP", "mlp", "MLP"),
     "logistic": Entry("logistic regression on tokens", "logistic", "Logistic"),
     "gcn": Entry("GCN", "gcn", "GCN"),
@@ -91,4 +111,10 @@ METHODS: dict[str, Entry | Ours] = {
     "sgformer": Entry("SGFormer", "sgformer", "SGFormer"),
     "polynormer": Entry("Polynormer", "polynormer", "Polynormer"),
     "nagphormer": Ours(),
+}
+"""In the order of the tables."""
+
+METHODS = COMPARED | {
+    "recipe": Ours('`NodeClassifier(recipe="paper")`', measure_recipe),
+    "defaults": Ours("`NodeClassifier()`", measure_defaults, recipe=None),
 }

@@ -1,4 +1,4 @@
-"""Recorded cells as text: the tables and figures of the paper with its numbers beside ours."""
+"""Recorded cells as text: tables and figures, with the paper's numbers beside ours."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,13 +11,14 @@ from experiments.complexity import STAGES, complexity_section
 from experiments.data import NOT_HAD, SYNTHETIC, title
 from experiments.figures import bars, lines
 from experiments.harness import OUT_OF_MEMORY, TIME_OUT
-from experiments.items import ITEMS, Item, Row
+from experiments.items import ESTIMATOR, PAGE, Item, Row
 from experiments.methods import METHODS
-from experiments.remarks import REMARKS
 from experiments.statistics import ENOUGH_SEEDS, difference_to_published, paired_difference, spread
 from nagphormer.files import new_file
 
 OURS = "nagphormer"
+REMARKS = Path(__file__).parents[1] / "docs" / "results" / "remarks.md"
+"""What a reader should know: under a heading for every table and figure, some points."""
 INTRODUCTION = """# Results
 
 NAGphormer and the methods it is compared with: each table and figure of the paper's evaluation. This page is written
@@ -57,7 +58,7 @@ with the value that leaves the method as it was.
 
 def render(folder: Path) -> Path:
     """Write `results.md` and its figures into a folder."""
-    parts = [INTRODUCTION] + [section(item, folder) for item in ITEMS.values()] + [complexity_section(folder)]
+    parts = [INTRODUCTION] + [section(item, folder) for item in PAGE] + [complexity_section(folder)]
     path = folder / "results.md"
     with new_file(path) as staging:
         staging.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -69,6 +70,8 @@ def section(item: Item, folder: Path | None = None) -> str:
     parts = [f"## {item.title}", f"`python -m experiments {item.name}`"]
     if item.name == "table-cost":
         parts.append(_cost_table(item))
+    elif item.name in (each.name for each in ESTIMATOR):
+        parts.append(_estimator_table(item))
     else:
         parts.append(_accuracy_table(item))
     extra = {
@@ -79,14 +82,53 @@ def section(item: Item, folder: Path | None = None) -> str:
     parts += [text for write in extra.get(item.name, ()) if (text := write(item))]
     if folder:
         parts.append(_figure(item, folder) if item.name.startswith("figure") else "")
-        parts += [f"- {remark}" for remark in REMARKS.get(item.name, ())]
+        parts += [f"- {remark}" for remark in _remarks(item)]
     parts.append(_provenance(item))
     return "\n\n".join(part for part in parts if part)
+
+
+def _remarks(item: Item) -> list[str]:
+    """The points under an item's heading, each in one line."""
+    _, _, below = REMARKS.read_text(encoding="utf-8").partition(f"\n## {item.name}\n")
+    return [" ".join(point.split()) for point in below.partition("\n## ")[0].split("\n- ")[1:]]
 
 
 def _accuracy_table(item: Item) -> str:
     rows = [[row.title, *(_accuracy(item, row, dataset) for dataset in item.datasets)] for row in item.rows]
     return _table(["method", *map(title, item.datasets)], rows)
+
+
+def _estimator_table(item: Item) -> str:
+    """A line a data set: accuracies, the first minus the better of the others, and what a run of the first takes."""
+    first, *others = item.rows
+    lines = []
+    for dataset in item.datasets:
+        line = [title(dataset), *(_accuracy(item, row, dataset) for row in item.rows)]
+        line += [_lead(first, others, dataset)] if others else []
+        facts = list(first.recorded(dataset).values())
+        told = (
+            (
+                f"{spread([100 * each['val_accuracy'] for each in facts])}",
+                f"{mean(each['epochs'] for each in facts):.0f}",
+                f"{mean(each['seconds'] for each in facts):.1f}",
+                f"{_peak(facts):.2f} GB",
+            )
+            if facts
+            else ("–",) * 4
+        )
+        lines.append([*line, *told])
+    difference = ["difference to the better" if len(others) > 1 else "difference"] if others else []
+    took = ["validation", "epochs", "seconds per run", "peak memory"]
+    return _table(["data set", *(row.title for row in item.rows), *difference, *took], lines)
+
+
+def _lead(first: Row, others: list[Row], dataset: str) -> str:
+    """A row minus the best of some others, with its interval where there are enough seeds."""
+    ours, *theirs = (_scores(row, dataset) for row in (first, *others))
+    if not ours or not all(theirs):
+        return "–"
+    best = max(theirs, key=lambda scores: mean(scores.values()))
+    return str(paired_difference(ours, best) or f"{mean(ours.values()) - mean(best.values()):+.2f}")
 
 
 def _accuracy(item: Item, row: Row, dataset: str) -> str:
@@ -108,8 +150,8 @@ def _accuracy(item: Item, row: Row, dataset: str) -> str:
 
 
 def _scores(row: Row, dataset: str) -> dict[int, float]:
-    """Test accuracy in percent by seed."""
-    return {seed: 100 * facts["test_accuracy"] for seed, facts in row.recorded(dataset).items()}
+    """Accuracy in percent by seed."""
+    return {seed: 100 * facts[row.score] for seed, facts in row.recorded(dataset).items()}
 
 
 def _outcome(row: Row, dataset: str) -> str:
@@ -131,6 +173,7 @@ def _published(item: Item, row: Row, dataset: str) -> tuple[float, float] | floa
         "table-small": paper.SMALL,
         "table-large": paper.LARGE,
         "table-gophormer": paper.GOPHORMER,
+        "accuracy": {"recipe": paper.GOPHORMER[OURS] | paper.SMALL[OURS]},
     }
     return tables.get(item.name, {}).get(row.method, {}).get(dataset)
 

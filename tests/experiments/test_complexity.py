@@ -1,13 +1,13 @@
 import pytest
 
-from experiments import cells
+from experiments import records
 from experiments.complexity import STUDIES, _growth, _larger, _slope, _smaller, complexity_section
 from experiments.harness import DONE
 
 
 @pytest.fixture(autouse=True)
 def results(monkeypatch, tmp_path):
-    monkeypatch.setattr(cells, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
     return tmp_path
 
 
@@ -21,13 +21,12 @@ def record(study, exponent, megabytes_each):
             "device": "abacus",
             "versions": {"torch": "2"},
             "date": "2026-01-02",
-            "resolved": study.cell(value).resolved,
         }
-        cells.write_facts(study.cell(value).path, facts)
+        study.cell(value).write(facts)
 
 
 def change(cell, **facts):
-    cells.write_facts(cell.path, cell.read() | facts)
+    cell.write(cell.read() | facts)
 
 
 def test_a_power_law_gives_back_its_exponent():

@@ -19,6 +19,16 @@ def test_a_data_set_has_the_split_of_its_seed():
             np.testing.assert_array_equal(graph.splits[split], expected.splits[split])
 
 
+def test_a_file_of_ten_splits_gives_the_one_of_the_seed_and_one_without_a_random_one(monkeypatch):
+    asked = []
+    plain = load_graph("cora").altered(splits={})
+    monkeypatch.setattr("experiments.data.load_graph", lambda *rest, **options: asked.append(options) or plain)
+    graph = load("actor", 3)
+    assert asked == [{"split": 3, "seed": 3}]
+    for split, nodes in random_split(plain, seed=3).splits.items():
+        np.testing.assert_array_equal(graph.splits[split], nodes)
+
+
 def test_a_synthetic_graph_has_size_and_split_rule_of_the_one_it_stands_for(monkeypatch):
     size = DATASETS["cora"]
     for rule, split in (("per_class", per_class_split), ("budget", budget_split)):

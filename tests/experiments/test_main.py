@@ -13,13 +13,17 @@ def run(*arguments, **environment):
     )
 
 
+def recorded():
+    return {path.name: path.read_bytes() for path in (ROOT / "experiments" / "results").iterdir()}
+
+
 def test_quick_measures_every_row_and_leaves_no_cell_behind(data_folder):
-    before = sorted((ROOT / "experiments" / "results").rglob("*.json"))
+    before = recorded()
     done = run("table-small", "--quick", "--methods", "gprgnn", "tuned_gcn")
     assert done.returncode == 0, done.stderr
     assert "each of 2 rows beats the commonest class on Cora and Citeseer" in done.stdout
     assert "[4/4" in done.stdout
-    assert sorted((ROOT / "experiments" / "results").rglob("*.json")) == before
+    assert recorded() == before
 
 
 def test_without_data_it_says_what_is_missing_and_goes_on(tmp_path):
@@ -39,3 +43,11 @@ def test_unknown_names_are_refused():
     done = run("table-small", "--methods", "gnc")
     assert done.returncode == 2
     assert "gnc" in done.stderr
+
+
+def test_the_estimator_is_measured_with_its_recipe_in_another_precision_too(tmp_path):
+    few = ("--quick", "--time-limit", "100")
+    done = run("accuracy", *few, "--precision", "bf16", NAGPHORMER_DATA=str(tmp_path), HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "each of 2 rows beats the commonest class on Cora\n" in done.stdout
+    assert '| data set | `NodeClassifier(recipe="paper")` in bf16 | `NodeClassifier(recipe="paper")` |' in done.stdout

@@ -7,8 +7,9 @@ from torch import nn
 
 from experiments import measure
 from experiments.baselines.method import Method
-from experiments.measure import Budget, baseline, measure_ours
+from experiments.measure import Budget, baseline, measure_defaults, measure_ours, measure_recipe
 from nagphormer import NodeClassifier
+from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
 from tests.experiments.small import small_task
 
 GRAPH = small_task().graph
@@ -198,3 +199,42 @@ def test_ours_is_what_the_estimator_gives_with_this_seed_budget_and_recipe(monke
     assert facts["best_epoch"] == twin.best_epoch_ < facts["epochs"]
     assert facts["val_loss"] == pytest.approx(twin.history_[twin.best_epoch_ - 1]["val_loss"])
     assert facts["stages"]["prepare"] + facts["stages"]["train"] == pytest.approx(100.0)
+
+
+SMALL = {"hidden_dim": 16, "num_heads": 2, "encoding_dim": 2}
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_recipe_is_what_its_users_have_in_the_precision_asked_for(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+    for precision in ({}, {"precision": "bf16"}):
+        facts = measure_recipe(GRAPH, SMALL | precision, 3, "cpu", Budget(4, 4))
+        twin = NodeClassifier(recipe="paper", **SMALL, **precision, epochs=4, patience=4, seed=3, device="cpu").fit(
+            GRAPH
+        )
+        assert facts["config"] == dataclasses.asdict(twin.config_)
+        assert facts["config"]["precision"] == precision.get("precision", "fp32")
+        assert (facts["test_accuracy"], facts["val_accuracy"]) == (twin.score(GRAPH), twin.score(GRAPH, "val"))
+        assert (facts["epochs"], facts["best_epoch"]) == (4, twin.best_epoch_)
+    assert not asked  # products stay exact to float32, as they are for users
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_defaults_are_measured_beside_two_plain_models_on_the_same_tokens():
+    facts = measure_defaults(GRAPH, SMALL, 3, "cpu", Budget(4, 4))
+    twin = NodeClassifier(**SMALL, epochs=4, patience=4, seed=3, device="cpu").fit(GRAPH)
+    assert facts["config"] == dataclasses.asdict(twin.config_)
+    assert facts["config"]["linear"]
+    assert facts["test_accuracy"] == twin.score(GRAPH)
+    assert facts["mlp"] == mlp_accuracy(GRAPH, twin.config_)
+    assert facts["logistic_regression"] == logistic_accuracy(GRAPH, twin.config_, twin.tokens_)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_seconds_of_the_defaults_are_without_those_of_the_plain_models(monkeypatch):
+    ended = []
+    monkeypatch.setattr(measure, "measured", lambda work, device: work() | {"seconds": len(ended), "peak_gb": 1.0})
+    monkeypatch.setattr(measure, "mlp_accuracy", lambda *rest: ended.append("mlp") or 0.5)
+    facts = measure_defaults(GRAPH, SMALL, 0, "cpu", Budget(1, 1))
+    assert (facts["seconds"], facts["peak_gb"], facts["mlp"]) == (0, 1.0, 0.5)

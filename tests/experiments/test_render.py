@@ -2,12 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from experiments import cells, render
+from experiments import records, render
 from experiments.data import LARGE, SMALL
 from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell
-from experiments.items import ITEMS
+from experiments.items import ITEMS, PAGE, in_precision
 from experiments.methods import METHODS
-from experiments.remarks import REMARKS
 
 TABLE = replace(
     ITEMS["table-small"],
@@ -18,7 +17,7 @@ TABLE = replace(
 
 @pytest.fixture(autouse=True)
 def results(monkeypatch, tmp_path):
-    monkeypatch.setattr(cells, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
     return tmp_path
 
 
@@ -30,28 +29,27 @@ def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, ev
     settings = first if settings is None else settings
     for seed, accuracy in enumerate(accuracies):
         facts = {
-            "method": method,
-            "dataset": dataset,
-            "seed": seed,
             "outcome": outcome,
             "test_accuracy": accuracy / 100,
+            "mlp": accuracy / 100,
+            "logistic_regression": accuracy / 100,
             "val_accuracy": val,
             "val_loss": 1.0,
             "epochs": 7,
             "stages": {"prepare": 1.0, "train": train, "infer": 0.5},
             "peak_gb": 1.5,
+            "seconds": 3.5 + seed,
             "gpu": gpu,
             "device": "abacus",
             "versions": {"torch": "2", "torch-geometric": "3"},
             "date": "2026-01-02",
             "limits": {"memory": 8, "seconds": 60},
         }
-        cell = Cell(dataset, method, seed, settings)
-        cells.write_facts(cell.path, facts | {"resolved": cell.resolved})
+        Cell(dataset, method, seed, settings).write(facts)
 
 
 def change(cell, **facts):
-    cells.write_facts(cell.path, cell.read() | facts)
+    cell.write(cell.read() | facts)
 
 
 def line(text, start):
@@ -120,7 +118,7 @@ def test_what_was_measured_with_other_defaults_is_not_shown():
     record("nagphormer", "photo", [95.0])
     assert "95.00" in line(render.section(TABLE), "NAGphormer")
     cell = Cell("photo", "nagphormer")
-    cells.write_facts(cell.path, cell.read() | {"resolved": cell.resolved | {"hops": 99}})
+    change(cell, resolved=cell.resolved | {"hops": 99})
     assert "95.00" not in line(render.section(TABLE), "NAGphormer")
 
 
@@ -142,7 +140,7 @@ def test_nagphormers_rank_is_what_the_numbers_say():
     record("gcn", "photo", [95.0, 95.0, 95.1, 90.0, 90.0], everywhere=True)  # the rank is by the first three
     assert "- Photo: 3 of 3; first: SIGN; not ranked: SAN\n" in render.section(TABLE)
     record("gcn", "photo", [90.0, 91.0, 92.0], everywhere=True)
-    Cell("photo", "san", 0, METHODS["san"].settings("photo")[1]).path.unlink()
+    change(Cell("photo", "san", 0, METHODS["san"].settings("photo")[1]), resolved={})  # as if it were not there
     assert "- Photo: 2 of 3 †; first: SIGN; not ranked: SAN\n" in render.section(TABLE)
 
 
@@ -255,10 +253,10 @@ def test_everything_is_rendered_with_its_figures(results):
         record("nagphormer", "photo", [94.0, 95.0], {"hops": hops})
     path = render.render(results / "docs")
     text = path.read_text()
-    for item in ITEMS.values():
+    for item in PAGE:
         assert f"## {item.title}\n\n`python -m experiments {item.name}`" in text
-    remark = REMARKS["figure-hops"][0]
-    assert remark in text
+    remark = "- The paper shows this in a picture, without numbers, for its three large graphs."
+    assert text.count(remark) == 2
     assert remark not in render.section(ITEMS["figure-hops"])  # it speaks of what the page shows
     for name in ("figure-readout", "figure-hops"):
         assert f"](results/{name}.svg)" in text
@@ -288,7 +286,6 @@ def test_every_method_has_at_most_four_settings_that_its_class_takes():
                 assert settings.keys() <= known.keys() | {"recipe"}, name
             names = [Cell(dataset, name, 0, settings).name for settings in candidates]
             assert len(set(names)) == len(names), f"{name} tries the same twice on {dataset}"
-            assert max(map(len, names)) < 160  # a file name has room for 255 letters
 
 
 def test_published_settings_of_large_graphs_are_the_published_ones():
@@ -391,3 +388,55 @@ def test_a_figure_leaves_out_data_sets_where_a_point_is_missing(results):
     finally:
         render.bars = plain
     assert drawn == {"Photo": [("ATT.", [94.0]), ("SIN.", [94.0]), ("SUM.", [94.0])]}
+
+
+def test_the_estimator_is_shown_by_data_set_with_what_a_run_takes():
+    item = replace(ITEMS["accuracy"], datasets=("cora", "dblp"))
+    record("recipe", "cora", [90.0, 91.0, 92.0])
+    text = render.section(item)
+    row = line(text, "Cora")
+    assert row == "| Cora | 91.00 ± 1.00 ×3 (paper 88.15, unclear) | 50.00 ± 0.00 ×3 | 7 | 4.5 | 1.50 GB |"
+    assert line(text, "DBLP") == "| DBLP | – (paper 85.95) | – | – | – | – |"
+    record("recipe", "cora", [90.0] * 7)
+    assert "90.00 ± 0.00 ×5" in render.section(replace(item, rows=(replace(item.rows[0], seeds=5),)))
+
+
+def test_a_precision_is_compared_with_the_recipes_own_on_the_same_splits():
+    item = in_precision(replace(ITEMS["accuracy"], datasets=("cora",)), "bf16")
+    record("recipe", "cora", [90.0, 91.0, 92.0])
+    assert line(render.section(item), "Cora").startswith("| Cora | – (paper 88.15) | 91.00")
+    record("recipe", "cora", [89.0, 90.5, 91.0], {"precision": "bf16"})
+    row = line(render.section(item), "Cora")
+    assert row.startswith("| Cora | 90.17 ± 1.04 ×3 (paper 88.15, unclear) | 91.00 ± 1.00 ×3")
+    assert "| -0.83 [" in row
+    own = in_precision(replace(ITEMS["accuracy"], datasets=("cora",)), "fp32")
+    assert own.rows[0].candidates("cora") == [{}]  # it is the recipe's cell
+
+
+def test_the_defaults_are_compared_with_the_better_of_two_plain_models():
+    item = replace(ITEMS["defaults"], datasets=("cora", "wordnet"))
+    for dataset in item.datasets:
+        record("defaults", dataset, [90.0])
+        change(Cell(dataset, "defaults"), mlp=0.7, logistic_regression=0.88)
+    assert line(render.section(item), "WordNet").startswith("| WordNet | 90.00 ×1 | 70.00 ×1 | 88.00 ×1 | +2.00 | ")
+    record("defaults", "cora", [90.0] * 3)
+    for seed, (accuracy, mlp) in enumerate(((0.90, 0.89), (0.92, 0.90), (0.94, 0.94))):
+        change(Cell("cora", "defaults", seed), test_accuracy=accuracy, mlp=mlp, logistic_regression=0.8)
+    assert "| +1.00 [" in line(render.section(item), "Cora")
+
+
+def test_remarks_are_those_under_their_own_heading():
+    found = {item.name: render._remarks(item) for item in ITEMS.values()}
+    assert {name: len(points) for name, points in found.items() if points} == {
+        "table-small": 9,
+        "table-encoding": 1,
+        "figure-readout": 2,
+        "figure-hops": 1,
+        "figure-layers": 1,
+        "table-gophormer": 1,
+        "table-cost": 3,
+    }
+    assert found["figure-hops"] == found["figure-layers"]
+    assert all(
+        point[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" and point[-1] in ".)" for each in found.values() for point in each
+    )

@@ -9,11 +9,11 @@ import torch
 from torch.nn import functional
 
 from experiments.baselines.method import Task
-from experiments.methods import METHODS
+from experiments.methods import COMPARED, METHODS
 from nagphormer import from_scipy
 from tests.experiments.small import small_task, train
 
-BASELINES = [name for name in METHODS if name != "nagphormer"]
+BASELINES = [name for name in COMPARED if name != "nagphormer"]
 
 
 def built(name, task=None, **settings):
