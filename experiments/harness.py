@@ -74,7 +74,7 @@ class Cell:
     def write(self, facts: dict[str, Any]) -> None:
         """Record what came of it."""
         own = {name: getattr(self, name) for name in ("dataset", "method", "seed", "settings", "resolved")}
-        records.write(own | facts)
+        records.write(own | facts | own)  # in this order, and as this cell whatever the facts say
 
 
 @cache  # asked for every cell of a page many times

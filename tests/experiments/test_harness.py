@@ -135,7 +135,7 @@ def test_a_cell_of_other_defaults_or_another_budget_is_measured_again():
     longer = Grid("cpu", 1, Limits(8, 100), Budget(epochs=3, patience=2))
     assert longer.missing([logistic()])
     facts = logistic().read()
-    logistic().write(facts | {"resolved": facts["resolved"] | {"hops": 2}})
+    records.write(facts | {"resolved": facts["resolved"] | {"hops": 2}})
     assert grid().missing([logistic()])
 
 

@@ -49,7 +49,7 @@ def record(method, dataset, accuracies, settings=None, outcome=DONE, val=0.5, ev
 
 
 def change(cell, **facts):
-    cell.write(cell.read() | facts)
+    records.write(cell.read() | facts)
 
 
 def line(text, start):
