@@ -1,16 +1,25 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test .venv
+.PHONY: demo test test-all check docs .venv
 
 demo: .venv
 	$(BIN)/nagphormer demo
 
-test: .venv
+# what one runs often; test-all runs the slow tests, too
+test: check
+	$(BIN)/python -m pytest
+
+test-all: check
+	$(BIN)/python -m pytest -m ''
+
+check: .venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+
+docs: .venv
+	$(BIN)/python scripts/api_pages.py site
 
 .venv: .venv/installed
 

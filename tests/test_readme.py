@@ -1,4 +1,4 @@
-"""The README's blocks are run, in order, in one folder with a small edge list and node table."""
+"""README and docs/: blocks are run, page by page in order, in a folder with a small edge list and node table."""
 
 import os
 import re
@@ -6,25 +6,47 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from test_rooms import KNOWN_CYCLES, MODULES
+
+import nagphormer
 
 ROOT = Path(__file__).parent.parent
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-RUN = [entry for entry in BLOCKS if entry[0] != "text"]
+README = ROOT / "README.md"
+OWN = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+PAGES = {path.relative_to(ROOT).as_posix(): path for path in (README, *sorted((ROOT / "docs").glob("*.md")))}
+TEXTS = {name: path.read_text(encoding="utf-8") for name, path in PAGES.items()}
+BLOCKS = [
+    (name, language, block)
+    for name, text in TEXTS.items()
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+]
+RUN = [entry for entry in BLOCKS if entry[1] != "text"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("readme")
+def folders(tmp_path_factory):
+    """A folder for each page, made when its first block is run."""
+    made = {}
+
+    def folder_of(page):
+        if page not in made:
+            made[page] = tmp_path_factory.mktemp(Path(page).stem)
+            write_tables(made[page])
+        return made[page]
+
+    return SimpleNamespace(of=folder_of)
+
+
+def write_tables(folder):
     names = [f"user_{number:02d}" for number in range(60)]
     edges = [f"{names[i]},{names[(i + step) % 60]}" for i in range(60) for step in (2, 4)]
     (folder / "edges.csv").write_text("source,target\n" + "\n".join(edges) + "\n")
     splits = ("train", "train", "train", "val", "test")
     nodes = [f"{name},{('even', 'odd')[i % 2]},{splits[i % 5]},{i % 2},{i}" for i, name in enumerate(names)]
     (folder / "nodes.csv").write_text("id,label,split,kind,age\n" + "\n".join(nodes) + "\n")
-    return folder
 
 
 def run(command, folder):
@@ -34,34 +56,103 @@ def run(command, folder):
 
 
 def test_the_readme_has_blocks_of_every_kind():
-    assert {"bash", "python", "text"} <= {language for language, _ in BLOCKS}
+    assert {"bash", "python", "text"} <= {language for page, language, _ in BLOCKS if page == "README.md"}
 
 
-def test_nothing_is_left_to_be_filled_in():
-    assert not re.search(r"\b(RESULTS|DEMO_OUTPUT|TODO|TBD)\b|@@", TEXT)
+def test_the_readme_is_short():
+    assert len(TEXTS["README.md"].splitlines()) <= 120
 
 
-@pytest.mark.parametrize(("language", "block"), RUN)
-def test_a_block_of_the_readme_runs(language, block, folder):
+def test_the_readme_installs_with_pip_before_it_speaks_of_make():
+    text = TEXTS["README.md"]
+    assert text.index("pip install") < text.index("make ")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_is_left_to_be_filled_in(page):
+    assert not re.search(r"\b(RESULTS|DEMO_OUTPUT|TODO|TBD)\b|@@", TEXTS[page])
+
+
+@pytest.mark.parametrize(("page", "language", "block"), RUN)
+def test_a_block_of_a_page_runs(page, language, block, folders):
+    folder = folders.of(page)
     if language == "python":
         run([sys.executable, "-c", block], folder)
         return
-    assert language == "bash"
+    assert language == "bash", "a block is bash, python or text"
     for line in block.splitlines():
-        for command in made_by_make(line) if line.startswith("make ") else [line]:
+        if line.startswith("pip install "):
+            continue  # the package that is tested is installed already
+        for command in made_by_make(line.split()[1]) if line.startswith("make ") else [line]:
             program, *arguments = shlex.split(command)
             assert Path(program).name == "nagphormer"
             run([sys.executable, "-m", "nagphormer", *arguments], folder)
 
 
-def made_by_make(line):
-    """What a line such as `make demo` runs, once everything is installed."""
-    target = line.split()[1]
-    rule = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+def made_by_make(target):
+    """What `make <target>` runs, once everything is installed."""
+    rule = re.search(rf"^{target}:.*\n((?:\t.*\n)*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert rule, f"the Makefile has no {target}"
     return [command.strip() for command in rule[1].splitlines()]
 
 
-def test_the_tree_of_the_code_names_every_module():
-    tree = TEXT[TEXT.index("src/nagphormer/\n") :]
-    modules = [path.name for path in (ROOT / "src" / "nagphormer").rglob("*.py") if not path.name.startswith("__")]
-    assert [name for name in modules if name not in tree] == []
+@pytest.mark.parametrize("page", [*PAGES, *OWN])
+def test_what_a_page_makes_is_in_the_makefile(page):
+    for target in re.findall(r"`make ([\w-]+)`", (ROOT / page).read_text(encoding="utf-8")):
+        made_by_make(target)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OWN])
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = (ROOT / page).parent / path if path else ROOT / page
+        assert found.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", found.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(anchor_of, headings), target
+
+
+def anchor_of(heading):
+    """What a heading is called in a link."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_page_is_linked_from_the_readme():
+    linked = re.findall(r"\]\((docs/[\w-]+\.md)", TEXTS["README.md"])
+    assert {name for name in PAGES if name != "README.md"} == set(linked)
+
+
+def test_the_page_of_data_names_every_reader():
+    readers = [name for name in nagphormer.__all__ if name.startswith(("from_", "read_"))]
+    assert len(readers) > 4
+    assert [name for name in readers if f"`{name}" not in TEXTS["docs/data.md"]] == []
+
+
+TREE = re.findall(r"^\| `([\w/]+)\.py` \|", TEXTS["docs/architecture.md"].partition("## Types between rooms")[0], re.M)
+"""The package's files in the order of docs/architecture.md."""
+
+
+def test_the_tree_of_the_code_names_every_file_once():
+    modules = [module for module in MODULES if not module.endswith("/__init__")]
+    assert sorted(TREE) == sorted(modules)
+
+
+def test_a_file_imports_only_files_above_it_in_the_tree():
+    below = [
+        (module, other)
+        for module, others in MODULES.items()
+        for other in others
+        if (module, other) not in KNOWN_CYCLES and {module, other} <= set(TREE)
+        if TREE.index(other) > TREE.index(module)
+    ]
+    assert below == []
+
+
+def test_the_tree_names_what_lies_outside_the_package():
+    outside = TEXTS["docs/architecture.md"].partition("## Outside the package")[2]
+    files = [path for place in ("experiments", "benchmarks", "scripts") for path in (ROOT / place).glob("*.py")]
+    assert [path.name for path in files if path.name not in outside and path.name != "__init__.py"] == []
