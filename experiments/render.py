@@ -22,9 +22,9 @@ REMARKS = Path(__file__).parents[1] / "docs" / "results" / "remarks.md"
 INTRODUCTION = """# Results
 
 NAGphormer and the methods it is compared with: each table and figure of the paper's evaluation. This page is written
-by `python -m experiments render` from the cells in `experiments/results/cells/`; every number in a
+by `python -m experiments render` from the cells in `experiments/results/`; every number in a
 table, but for the paper's, was measured by the command above it. `--device`, `--seeds`, `--jobs`, `--memory` and
-`--time-limit` varied; each cell's file records its own. A setting that a method got later stands in its older cells
+`--time-limit` varied; each cell's line records its own. A setting that a method got later stands in its older cells
 with the value that leaves the method as it was.
 
 - **Methods**: all are implemented here, with layers of PyTorch Geometric where it has them; where one departs from its

@@ -10,7 +10,8 @@ import pytest
 
 import nagphormer
 from nagphormer import ModelConfig, TrainConfig, UserError
-from nagphormer.cli import ImportConfig, TokenConfig
+from nagphormer.commands.import_ import TableFlags
+from nagphormer.commands.prepare import TokenFlags
 from nagphormer.settings import (
     FIRST,
     NetworkConfig,
@@ -111,7 +112,7 @@ def test_settings_cannot_be_changed_later():
         ModelConfig(**KINDS[ModelConfig]).hidden_dim = 0
 
 
-@pytest.mark.parametrize("kind", [ImportConfig, TokenConfig, TokenSettings, NetworkConfig, ModelConfig, TrainConfig])
+@pytest.mark.parametrize("kind", [TableFlags, TokenFlags, TokenSettings, NetworkConfig, ModelConfig, TrainConfig])
 def test_every_setting_is_explained(kind):
     texts = field_help(kind)
     assert set(texts) == {field.name for field in fields(kind)}
