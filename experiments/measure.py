@@ -117,10 +117,11 @@ def measure_defaults(graph: Graph, settings: Settings, seed: int, device: str, b
     """
     classifier = _estimator(settings, seed, device, budget)
     facts = measured(lambda: _measure_estimator(classifier, graph, device), device)
-    config = classifier.config_
+    config, tokens = classifier.config_, classifier.tokens_
+    assert tokens is not None
     return facts | {
         "mlp": mlp_accuracy(graph, config),
-        "logistic_regression": logistic_accuracy(graph, config, classifier.tokens_),
+        "logistic_regression": logistic_accuracy(graph, config, tokens),
         "config": asdict(config),
     }
 
