@@ -258,6 +258,7 @@ def test_help_lists_the_commands_and_their_flags(run):
     assert "every node gets K+1 tokens" in out
 
 
+@pytest.mark.slow
 def test_a_mistake_exits_with_2_in_a_process_of_its_own(tmp_path):
     command = [sys.executable, "-m", "nagphormer", "info", "nowhere"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -283,6 +284,7 @@ def test_a_graph_without_features_is_told_what_stands_for_them(run, tmp_path):
     assert "log(1 + degree)" in err
 
 
+@pytest.mark.slow
 def test_a_warning_is_one_line(tmp_path):
     synthetic_graph(8, 10, 2, 2).save(tmp_path / "small")
     command = [
@@ -302,6 +304,7 @@ def test_a_warning_is_one_line(tmp_path):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_terminated_run_says_so_and_leaves_nothing(tmp_path):
     synthetic_graph(100_000, 500_000, 16, 2).save(tmp_path / "graph")
     command = [sys.executable, "-m", "nagphormer", "prepare", "graph", "--out", "tokens", "--hops", "200"]

@@ -121,11 +121,13 @@ def own_process(tmp_path_factory):
     return folder / "run", done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_in_a_process_of_its_own_is_the_same_run(own_process, trained):
     for name in ("config.yaml", "model.safetensors", "splits.safetensors", "predictions.parquet"):
         assert (own_process[0] / name).read_bytes() == (trained / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_graph_folder_with_splits_gives_no_warning(own_process):
     assert own_process[1] == ""
 
@@ -514,6 +516,7 @@ def test_help_lists_every_setting_with_its_text_and_default(run):
     assert "Learning rate at its peak" in out
 
 
+@pytest.mark.slow
 def test_help_takes_less_than_half_a_second_of_processor_time():
     command = [sys.executable, "-m", "nagphormer", "train", "--help"]
     seconds = []

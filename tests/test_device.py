@@ -77,8 +77,9 @@ def test_a_machine_has_what_decisions_depend_on(monkeypatch):
     monkeypatch.setattr(device, "available_memory", lambda: 10**9)
     assert machine("cpu") == Machine("cpu", 10**9, 0, True)
     assert machine("cpu").room == 10**9
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, "amx_bf16": False})
-    assert not machine("cpu").fast_bf16
+    for capabilities, fast in (({"amx_bf16": True}, True), ({"avx512_bf16": False}, False), ({}, False)):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found)
+        assert machine("cpu").fast_bf16 is fast
 
 
 def test_a_gpu_has_room_of_its_own(monkeypatch):

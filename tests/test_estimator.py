@@ -446,6 +446,7 @@ def test_several_labels_and_one_label_are_not_compared(fitted):
 # saving and loading
 
 
+@pytest.mark.slow
 def test_what_was_loaded_in_a_new_process_predicts_the_same_bits(tmp_path):
     graphs = {"never": named_graph(), "always": named_graph(sparse=True)}
     expected = {}

@@ -18,10 +18,12 @@ def heavy_modules_after(code):
     return done.stdout.splitlines()[-1].split()[1:]
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_nothing_heavy():
     assert heavy_modules_after("import nagphormer; nagphormer.__version__; dir(nagphormer)") == []
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy():
     code = """
 import sys
@@ -36,6 +38,7 @@ for command in ([], ["prepare"], ["info"], ["import"], ["demo"], ["train"], ["ev
     assert heavy_modules_after(code) == []
 
 
+@pytest.mark.slow
 def test_the_list_of_commands_loads_none_of_them():
     code = """
 import sys
@@ -51,6 +54,7 @@ assert loaded == {"terminal"}, loaded
     assert heavy_modules_after(code) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "limit"), [("import nagphormer", 0.1), ("import nagphormer.cli as c; c.main()", 0.3)])
 def test_starting_takes_a_moment(code, limit):
     """Processor time beyond that of Python itself, the least of five."""
@@ -64,6 +68,7 @@ def test_starting_takes_a_moment(code, limit):
     assert min(seconds(code) for _ in range(5)) - min(seconds("") for _ in range(5)) < limit
 
 
+@pytest.mark.slow
 def test_looking_for_heavy_modules_can_find_them():
     assert "scipy" in heavy_modules_after("from nagphormer import Graph")
 

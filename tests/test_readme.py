@@ -73,6 +73,7 @@ def test_nothing_is_left_to_be_filled_in(page):
     assert not re.search(r"\b(RESULTS|DEMO_OUTPUT|TODO|TBD)\b|@@", TEXTS[page])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "language", "block"), RUN)
 def test_a_block_of_a_page_runs(page, language, block, folders):
     folder = folders.of(page)

@@ -165,11 +165,13 @@ def test_what_is_written_is_read_as_it_was(settings):
     assert read_settings(type(settings), settings_to_write(settings), "here") == settings
 
 
+@pytest.mark.slow
 def test_settings_load_neither_torch_nor_the_command_line():
     code = "import sys, nagphormer.settings; print({'torch', 'cyclopts', 'numpy'} & sys.modules.keys())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
+@pytest.mark.slow
 def test_settings_do_not_need_their_source(tmp_path):
     package = Path(nagphormer.__file__).parent
     for name in ("__init__", "errors", "progress", "settings"):

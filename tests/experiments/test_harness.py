@@ -35,6 +35,7 @@ def logistic(seed=0, **settings):
     return Cell("cora", "logistic", seed, {"encoding_dim": 0} | settings)
 
 
+@pytest.mark.slow
 def test_a_cell_is_measured_in_a_child_and_kept_with_all_that_tells_where_it_comes_from(results, capsys):
     cell = logistic()
     grid().fill([cell])
@@ -71,6 +72,7 @@ def test_a_cell_tells_the_cores_it_may_use(monkeypatch, cores, told):
     assert cells.describe("cpu")["device"].endswith(told)
 
 
+@pytest.mark.slow
 def test_a_cell_names_the_code_it_began_with(monkeypatch, tmp_path):
     monkeypatch.setattr(cells, "SOURCES", (tmp_path,))
     before = cells.fingerprint()
@@ -86,6 +88,7 @@ def test_what_the_budget_replaces_is_not_recorded_as_a_setting():
     assert not {"epochs", "patience"} & set(resolved)
 
 
+@pytest.mark.slow
 def test_a_recorded_cell_is_not_measured_again_and_the_rest_of_a_grid_is(capsys):
     grid().fill([logistic()])
     before = logistic().read() | {"test_accuracy": 0.123}
@@ -96,6 +99,7 @@ def test_a_recorded_cell_is_not_measured_again_and_the_rest_of_a_grid_is(capsys)
     assert "1 of 3 cells are recorded" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_progress_is_that_of_the_whole(capsys):
     progress = grid().fill([logistic()], later=2)
     assert "[1/3, " in capsys.readouterr().out
@@ -103,6 +107,7 @@ def test_progress_is_that_of_the_whole(capsys):
     assert "[2/2, 0 s left]" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_is_recorded_is_not_counted_as_left_to_do():
     row = Row("logistic regression", "logistic", lambda dataset: [{"encoding_dim": 0}, {"encoding_dim": 0, "lr": 0.1}])
     item = Item("some", "Some", (row,), ("cora",))
@@ -117,6 +122,7 @@ def test_what_is_recorded_is_not_counted_as_left_to_do():
     assert asked == [(2, 2), (0, 0), (0, 2), (2, 0), (0, 1), (1, 0)]
 
 
+@pytest.mark.slow
 def test_what_fails_is_recorded_with_its_reason_and_tried_again(capsys):
     wrong = logistic(no_such_setting=1)
     grid().fill([wrong, logistic()])
@@ -129,6 +135,7 @@ def test_what_fails_is_recorded_with_its_reason_and_tried_again(capsys):
     assert grid().missing([wrong])
 
 
+@pytest.mark.slow
 def test_a_cell_of_other_defaults_or_another_budget_is_measured_again():
     grid().fill([logistic()])
     assert not grid().missing([logistic()])
@@ -156,6 +163,7 @@ def test_memory_that_ran_out_is_known_by_its_causes():
     assert not _is_memory(ValueError("no"))
 
 
+@pytest.mark.slow
 def test_a_result_that_was_sent_is_not_lost_to_the_limit_on_time():
     child = _Child(multiprocessing.get_context("forkserver"), logistic(), grid(seconds=100))
     assert child.connection.poll(60)
@@ -163,12 +171,14 @@ def test_a_result_that_was_sent_is_not_lost_to_the_limit_on_time():
     assert child.result()["outcome"] == DONE
 
 
+@pytest.mark.slow
 def test_our_own_advice_on_memory_is_still_running_out_of_it():
     greedy = Cell("cora", "nagphormer", 0, {"hidden_dim": 8192, "batch_size": 2000})
     grid(memory=1.2).fill([greedy])
     assert greedy.read()["outcome"] == OUT_OF_MEMORY
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_is_a_result_until_more_is_allowed():
     greedy = Cell("random-1000000", "mlp")
     grid(memory=0.6).fill([greedy])
@@ -179,6 +189,7 @@ def test_running_out_of_memory_is_a_result_until_more_is_allowed():
     assert grid(memory=0.7).missing([greedy])
 
 
+@pytest.mark.slow
 def test_running_out_of_time_is_a_result_until_more_is_allowed():
     slow = Cell("random-1000000", "mlp")
     start = time.monotonic()
@@ -203,6 +214,7 @@ def test_limits_that_a_cpu_met_are_tried_on_a_gpu_but_not_the_other_way(outcome,
     assert not on_cpu.missing([cell])  # however much more memory or time it has
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "outcome"), [(signal.SIGKILL, OUT_OF_MEMORY), (signal.SIGTERM, FAILED)])
 def test_a_child_that_the_kernel_kills_ran_out_of_memory(number, outcome):
     child = _Child(multiprocessing.get_context("forkserver"), Cell("random-1000000", "mlp"), grid())
@@ -211,6 +223,7 @@ def test_a_child_that_the_kernel_kills_ran_out_of_memory(number, outcome):
     assert child.result()["outcome"] == outcome
 
 
+@pytest.mark.slow
 def test_children_end_with_a_killed_parent(tmp_path):
     script = (
         "import sys; sys.path.insert(0, 'tests/experiments'); import test_harness as t; t.fill_forever(sys.argv[1])"
@@ -246,6 +259,7 @@ def wait_for(condition, seconds=60):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_child_keeps_to_its_share_of_the_cores():
     code = """
 import os, torch
@@ -259,6 +273,7 @@ print(torch.get_num_threads())
     assert ran.stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_a_cell_is_what_its_method_gives_on_the_split_and_with_the_weights_of_its_seed():
     cell = Cell("cora", "mlp", 1, {"hidden_dim": 8})
     grid().fill([cell])
@@ -272,11 +287,13 @@ def test_a_name_tells_settings_apart_whatever_their_order():
     assert logistic(lr=1).name != logistic(lr=2).name
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_wanted_twice_is_measured_once(capsys):
     grid().fill([logistic(), logistic()])
     assert "[1/1, " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_child_is_stopped_at_the_limit_and_not_before():
     child = _Child(multiprocessing.get_context("forkserver"), Cell("random-1000000", "mlp"), grid(seconds=1000))
     child.start = time.perf_counter() - 900

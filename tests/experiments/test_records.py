@@ -110,6 +110,7 @@ def test_a_write_that_fails_leaves_what_there_was(results, monkeypatch):
     assert not list(results.glob(".cora*"))
 
 
+@pytest.mark.slow
 def test_two_processes_that_write_at_once_lose_nothing(results):
     code = """
 import sys, time

@@ -40,6 +40,7 @@ def test_parts_together_are_the_whole_table(place, run, monkeypatch):
     assert found == pytest.approx(whole["probability"].to_pylist(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_local_cluster_writes_a_data_set(place, run):
     code, output, error = run("predict", "run", "graph", "--out=labels", "--cluster")
     assert code == 0, error

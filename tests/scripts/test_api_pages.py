@@ -9,6 +9,7 @@ import nagphormer
 SCRIPT = Path(__file__).parents[2] / "scripts" / "api_pages.py"
 
 
+@pytest.mark.slow
 def test_every_public_name_has_its_place(tmp_path):
     pytest.importorskip("pdoc")
     subprocess.run([sys.executable, SCRIPT, tmp_path], check=True)

@@ -29,6 +29,7 @@ def graph(tmp_path):
     return load_graph(tmp_path / "graph")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -57,6 +58,7 @@ def test_what_cannot_be_shared_is_refused_before_work(graph, tmp_path):
     assert not (tmp_path / "t").exists()
 
 
+@pytest.mark.slow
 def test_too_little_memory_for_a_worker_is_refused(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "INTERPRETER", 10**13)
     with pytest.raises(UserError, match="a worker needs more than"):
@@ -111,6 +113,7 @@ def worker_at_work(folder):
     return None
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_at_work_costs_a_retry_and_no_byte(tmp_path):
     subprocess.run([sys.executable, "-c", MAKE, str(tmp_path / "graph")], check=True)  # its memory goes with it
     command = [sys.executable, "-c", PREPARE, "prepare", str(tmp_path / "graph"), "--hops=3"]

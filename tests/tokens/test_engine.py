@@ -111,6 +111,7 @@ def test_torch_tensors_on_the_cpu_are_summed_in_place():
     assert out[:, 0].tolist() == [1, 2, 2, 1]
 
 
+@pytest.mark.slow
 def test_torch_keeps_its_number_of_threads():
     code = """
 import torch, numpy as np, scipy.sparse as sp

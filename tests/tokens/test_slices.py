@@ -105,6 +105,7 @@ print(peak)
 """
 
 
+@pytest.mark.slow
 def test_a_memory_budget_is_kept(tmp_path):
     num_nodes = 100_000
     synthetic_graph(num_nodes, 300_000, 192, 4).save(tmp_path / "graph")

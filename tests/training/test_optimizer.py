@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from nagphormer.training.optimizer import AdamW
@@ -69,6 +70,7 @@ def test_gradients_are_forgotten():
     assert all(weight.grad is None for weight in model.parameters())
 
 
+@pytest.mark.slow
 def test_training_does_not_load_torchs_compiler():
     code = (
         "import sys; from nagphormer import NodeClassifier, random_split, synthetic_graph\n"

@@ -79,6 +79,7 @@ def test_a_share_is_the_same_for_all_give_or_take_one():
     assert torch.equal(ALONE.share(nodes), nodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -102,6 +103,7 @@ def test_two_ranks_learn_what_one_does(place, changes):
     assert losses[-1] < 0.95 * losses[0]
 
 
+@pytest.mark.slow
 def test_only_the_first_rank_speaks(place, whole):
     first, second = ((place.path / f"whole.log-{rank}").read_text() for rank in (0, 1))
     assert "2 ranks" in first
@@ -110,6 +112,7 @@ def test_only_the_first_rank_speaks(place, whole):
     assert {path.name for path in whole.iterdir()} >= {"model.safetensors", "predictions.parquet", "metrics.jsonl"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_dies_in_mid_epoch_ends_the_job_which_goes_on_to_the_same_weights(place, whole, rank):
     run = place.path / f"dead-{rank}"
@@ -126,6 +129,7 @@ def test_a_rank_that_dies_in_mid_epoch_ends_the_job_which_goes_on_to_the_same_we
     assert_same(run, whole)
 
 
+@pytest.mark.slow
 def test_torchrun_restarts_what_died(place, whole):
     code, printed = place.train("restarted", "--resume", deaths={"1": kill_after(8)}, restarts=1, **LEARNING)
     assert code == 0, printed
@@ -139,6 +143,7 @@ def assert_same(run, expected):
     assert history(run) == history(expected)
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_a_run_is_refused_once(place, whole):
     code, (first, second) = place.train("whole", **LEARNING)
     assert code != 0

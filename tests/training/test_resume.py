@@ -15,6 +15,8 @@ from small import SETTINGS, class_graph
 
 from nagphormer.training.history import read_history
 
+pytestmark = pytest.mark.slow
+
 FORKS = multiprocessing.get_context("forkserver")
 UPDATES = 5  # of an epoch: 90 nodes to train on, 20 at a time, so the last batch is smaller
 EPOCHS = 8

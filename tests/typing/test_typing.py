@@ -22,6 +22,7 @@ def test_the_script_uses_every_public_name():
     assert [name for name in nagphormer.__all__ if f"ng.{name}" not in text] == []
 
 
+@pytest.mark.slow
 def test_a_checker_accepts_the_script_and_refuses_what_is_wrong(tmp_path):
     (tmp_path / "wrong.py").write_text(WRONG)
     strict = ("--strict", "--config-file=", "--python-version=3.11", "--no-error-summary", "--hide-error-context")
