@@ -8,7 +8,7 @@ demo: .venv
 
 # what one runs often; test-all runs the slow tests, too
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 test-all: check
 	$(BIN)/python -m pytest -m ''
