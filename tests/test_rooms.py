@@ -33,11 +33,18 @@ def imports(path):
         for node in ast.walk(block)
     }
     for node in ast.walk(tree):
-        if id(node) in skipped or not isinstance(node, ast.ImportFrom) or not node.module:
+        if id(node) in skipped:
             continue
-        if node.module.partition(".")[0] == "nagphormer":
-            for alias in node.names:
-                yield module_of(f"{node.module}.{alias.name}") or module_of(node.module)
+        if isinstance(node, ast.Import):
+            names = [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import: write the whole name"
+            names = [(node.module, alias.name) for alias in node.names]
+        else:
+            continue
+        for module, name in names:
+            if module.partition(".")[0] == "nagphormer":
+                yield module_of(f"{module}.{name}") or module_of(module)
 
 
 def module_of(dotted):
@@ -59,6 +66,17 @@ def place(module):
 
 def test_a_room_imports_only_from_its_left():
     wrong = [(module, other) for module, others in MODULES.items() for other in others if place(other) > place(module)]
+    assert wrong == []
+
+
+def test_no_command_imports_another():
+    shared = {"commands/terminal", "commands/use", "commands/__init__"}
+    wrong = [
+        (module, other)
+        for module, others in MODULES.items()
+        for other in others - shared
+        if module.startswith("commands/") and other.startswith("commands/")
+    ]
     assert wrong == []
 
 
