@@ -52,7 +52,7 @@ class NodeClassifier:
     feature_dropout: float | None
     """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
     readout: Readout | None
-    """How tokens become one vector: attention (the paper's), self (hop 0 alone) or sum."""
+    """How tokens become one vector; attention is the paper's, self is hop 0 alone."""
     lr: float | None
     """Learning rate at its peak."""
     final_lr: float | None
@@ -74,7 +74,7 @@ class NodeClassifier:
     patience: int | None
     """Epochs to go on without a better accuracy or loss on the validation nodes."""
     feature_scaling: Scaling | None
-    """Standardize columns, make rows sum to one, or neither; by default dense features are standardized, sparse not."""
+    """Standardize columns, make rows sum to one, or neither; by default measurements are standardized, counts not."""
     precision: Precision | None
     """fp32, bf16, or auto: bf16 where the processor multiplies it faster."""
     project_first: Choice | None

@@ -93,7 +93,7 @@ class NetworkConfig:
     attention_dropout: float = 0.1
     """Dropout on attention weights."""
     readout: Readout = "attention"
-    """How tokens become one vector: attention (the paper's), self (hop 0 alone) or sum."""
+    """How tokens become one vector; attention is the paper's, self is hop 0 alone."""
 
     def __post_init__(self) -> None:
         _check_values(self)
@@ -135,7 +135,7 @@ class TrainConfig(NetworkConfig):
     encoding_dim: int = 3
     """Laplacian eigenvectors joined to the features."""
     feature_scaling: Scaling | None = None
-    """Standardize columns, make rows sum to one, or neither; by default dense features are standardized, sparse not."""
+    """Standardize columns, make rows sum to one, or neither; by default measurements are standardized, counts not."""
     feature_dropout: float | None = None
     """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
     linear: bool = since("0.1.0", before=False, default=True)

@@ -79,8 +79,24 @@ def test_edges_of_weight_zero_are_no_edges():
 
 
 def test_many_repeats_of_a_narrow_integer_do_not_wrap_around():
-    repeats = sp.coo_array((np.ones(300, np.int8), (np.zeros(300, int), np.ones(300, int))), shape=(4, 4))
-    assert edges_of(from_scipy(repeats)) == [(0, 1, 300), (1, 0, 300)]
+    repeats = sp.coo_array((np.full(300, 2, np.int8), (np.zeros(300, int), np.ones(300, int))), shape=(4, 4))
+    assert edges_of(from_scipy(repeats)) == [(0, 1, 600), (1, 0, 600)]
+
+
+@pytest.mark.parametrize("ones", [np.ones(3), np.ones(3, bool), np.ones(3, np.int8)])
+@pytest.mark.parametrize("kind", ["coo_array", "csr_array", "csc_array"])
+def test_a_list_of_edges_counts_one_that_is_there_twice_once(kind, ones):
+    source, target = np.array([0, 0, 1]), np.array([1, 1, 2])
+    if kind == "coo_array":
+        matrix = sp.coo_array((ones, (source, target)), shape=(4, 4))
+    else:  # by rows or columns, the entry is there twice, too
+        indptr = {"csr_array": [0, 2, 3, 3, 3], "csc_array": [0, 0, 2, 3, 3]}[kind]
+        indices = {"csr_array": target, "csc_array": source}[kind]
+        matrix = getattr(sp, kind)((ones, indices, np.array(indptr)), shape=(4, 4))
+    graph = from_scipy(matrix)
+    assert graph.weights is None
+    assert edges_of(graph) == edges_of(from_edges(source, target, 4))
+    assert graph.fingerprint == from_edges(source, target, 4).fingerprint
 
 
 @pytest.mark.parametrize("kind", ["csr_array", "csc_array", "coo_array", "lil_array", "dok_array", "csr_matrix"])
@@ -359,6 +375,8 @@ def test_the_fingerprint_does_not_depend_on_labels_splits_ids_or_name():
 def test_the_fingerprint_depends_on_edges_weights_and_features():
     sparse = sp.csr_array(X)
     wider = sp.csr_array((sparse.data, sparse.indices, sparse.indptr), shape=(4, 5))
+    mostly_zero = sp.csr_array(X * [[1], [0], [0], [0]])
+    widest = sp.csr_array((mostly_zero.data, mostly_zero.indices, mostly_zero.indptr), shape=(4, 5))
     changed = X.copy()
     changed[3, 2] = np.nextafter(changed[3, 2], 100)
     fewer = PATH.copy()
@@ -368,8 +386,9 @@ def test_the_fingerprint_depends_on_edges_weights_and_features():
         from_scipy(PATH, changed),
         from_scipy(PATH),
         from_scipy(PATH, X[:, :2]),
-        from_scipy(PATH, sparse),
         from_scipy(PATH, wider),
+        from_scipy(PATH, mostly_zero),
+        from_scipy(PATH, widest),
         from_scipy(fewer, X),
         from_scipy(PATH * 2.0, X),
         from_scipy(PATH * 3.0, X),

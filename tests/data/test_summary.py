@@ -22,7 +22,7 @@ def test_a_summary_by_hand():
         "edges": 4,
         "weighted": False,
         "features": 5,
-        "feature_density": 1.0,
+        "feature_density": 0.2,
         "degree_mean": 1.6,
         "degree_median": 2.0,
         "degree_max": 3,

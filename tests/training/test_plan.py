@@ -86,7 +86,7 @@ def test_projecting_first_does_not_pay_for_narrow_or_dense_features():
     assert way_of(class_graph(), WIDE) == "stored"
     assert way_of(class_graph(sparse=True), WIDE) == "stored"
     wide = wide_graph()
-    dense = from_scipy(wide.adjacency(), wide.features.toarray(), wide.labels, wide.splits)
+    dense = from_scipy(wide.adjacency(), np.ones(wide.features.shape), wide.labels, wide.splits)
     assert way_of(dense, WIDE) == "stored"
 
 
@@ -164,6 +164,26 @@ def test_dense_features_are_standardized_unless_told_otherwise():
     assert plan_of(class_graph(), quick(feature_scaling="none")).tokens.feature_scaling == "none"
 
 
+def test_what_is_decided_follows_from_the_numbers_and_not_from_their_container():
+    for graph in (class_graph(), wide_graph()):
+        features = graph.features.toarray() if sp.issparse(graph.features) else graph.features
+        plans = [
+            plan_of(
+                from_scipy(graph.adjacency(), held, graph.labels, graph.splits), replace(WIDE, feature_scaling=None)
+            )
+            for held in (features, sp.csr_array(features), features.astype(np.float64))
+        ]
+        assert plans[0] == plans[1] == plans[2]
+
+
+def test_a_few_measurements_beside_many_marks_are_standardized():
+    marks = np.eye(200)[:, :30]
+    for columns, scaling in ((1, "none"), (2, "standardize")):
+        features = np.column_stack([marks, *(np.arange(200) + 1.0 for _ in range(columns))])
+        graph = from_scipy(wide_graph().adjacency(), features, np.arange(200) % 2, {"train": range(99), "val": [99]})
+        assert plan_of(graph, quick(feature_scaling=None)).tokens.feature_scaling == scaling
+
+
 def test_a_store_brings_its_own_scaling_and_type():
     store = hop_tokens(class_graph(), 2, dtype="bfloat16", feature_scaling="row", device="cpu")
     tokens = plan_of(class_graph(), quick(feature_scaling=None), store=store).tokens
@@ -200,5 +220,8 @@ def test_a_run_that_was_begun_keeps_what_it_chose_on_another_machine():
 def test_another_graph_with_dense_features_is_not_projected():
     plan, wide = plan_of(wide_graph(), WIDE), wide_graph()
     assert plan.way_for(wide) == "projected"
-    assert plan.way_for(from_scipy(wide.adjacency(), wide.features.toarray())) == "stored"
+    assert (
+        plan.way_for(from_scipy(wide.adjacency(), wide.features.toarray())) == "projected"
+    )  # mostly zeros all the same
+    assert plan.way_for(from_scipy(wide.adjacency(), np.ones(wide.features.shape))) == "stored"
     assert plan_of(class_graph(), quick()).way_for(wide) == "stored"

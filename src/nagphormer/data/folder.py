@@ -1,6 +1,7 @@
 """A graph as a folder of plain arrays: memory-mapped when opened, written whole or not at all."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nagphormer.data.graph import SPLITS, Graph, arrays_of
+from nagphormer.data.values import FeatureKind
 from nagphormer.errors import UserError
 from nagphormer.files import check_size, checksum, new_folder, read_json, write_json
 
@@ -43,6 +45,8 @@ def write_manifest(folder: Path, graph: Graph) -> None:
             "num_features": graph.num_features,
             "num_classes": graph.num_classes,
             "class_names": graph.class_names,
+            "feature_names": graph.feature_names,
+            "feature_kind": None if graph.feature_kind is None else asdict(graph.feature_kind),
             "fingerprint": graph.fingerprint,
             "files": {name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for name, file in files.items()},
         },
@@ -76,8 +80,13 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
         class_names=None if manifest["class_names"] is None else tuple(manifest["class_names"]),
         name=manifest["name"],
         folder=folder,
+        feature_names=None if manifest.get("feature_names") is None else tuple(manifest["feature_names"]),
     )
-    graph.__dict__["fingerprint"] = manifest["fingerprint"]  # spares reading every array
+    known = graph.__dict__  # what is known spares reading every array
+    if manifest.get("feature_kind") is not None:
+        known["feature_kind"] = FeatureKind(**manifest["feature_kind"])
+    if "feature_kind" in manifest or features is None:  # 0.1.0 took the fingerprint of the arrays, not of their values
+        known["fingerprint"] = manifest["fingerprint"]
     return graph
 
 

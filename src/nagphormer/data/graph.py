@@ -5,8 +5,8 @@ Shapes: N nodes, E undirected edges (2E stored entries), F features, C classes
 
 from __future__ import annotations
 
-import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nagphormer.data.classes import name_classes
+from nagphormer.data.values import FeatureKind, fingerprint, fingerprints_by_container, kind_of
 from nagphormer.errors import UserError
 
 Features: TypeAlias = "np.ndarray | sp.csr_array | None"
@@ -54,6 +55,8 @@ class Graph:
     """The data set's name, where it has one."""
     folder: Path | None = None
     """The graph folder it was opened from, which other processes can open, too."""
+    feature_names: tuple[str, ...] | None = None
+    """Names of the features in the order of their columns, where the source had any."""
 
     @property
     def num_nodes(self) -> int:
@@ -92,17 +95,28 @@ class Graph:
         return np.diff(self.indptr)
 
     @cached_property
+    def feature_kind(self) -> FeatureKind | None:
+        """How many entries of the features are not zero, and how many columns are measurements; reads them once."""
+        return None if self.features is None else kind_of(self.features)
+
+    @cached_property
+    def sparse(self) -> bool:
+        """Whether the features are mostly zeros, whatever container they lie in."""
+        return self.feature_kind is not None and self.feature_kind.sparse
+
+    @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of what tokens depend on: structure, weights and features (not labels or splits)."""
-        digest = hashlib.sha256()
-        if isinstance(self.features, sp.csr_array):
-            digest.update(f"features {self.features.shape}".encode())  # empty columns leave no entry
-        for name, array in arrays_of(self).items():
-            if not name.startswith(("indptr", "indices", "weights", "features")):
-                continue
-            digest.update(f"{name} {array.dtype} {array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        """SHA-256 of what tokens depend on: structure, weights and values of features (not labels or splits)."""
+        return fingerprint(self._structure, self.features, self.feature_kind)
+
+    def is_known_as(self, found: str) -> bool:
+        """Whether this is the graph with a fingerprint; 0.1.0 took it of the arrays, so that is tried, too."""
+        return found == self.fingerprint or found in fingerprints_by_container(self._structure, self.features)
+
+    @property
+    def _structure(self) -> dict[str, np.ndarray]:
+        arrays = {"indptr": self.indptr, "indices": self.indices, "weights": self.weights}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     def adjacency(self) -> sp.csr_array:
         """The adjacency as SciPy CSR, float32; shares memory where it can."""
@@ -120,8 +134,9 @@ class Graph:
     def altered(self, **changes: Any) -> Graph:
         """A copy with parts changed that the fingerprint does not depend on."""
         copy = replace(self, **changes)
-        if "fingerprint" in self.__dict__:
-            copy.__dict__["fingerprint"] = self.fingerprint
+        for known in ("feature_kind", "fingerprint"):
+            if known in self.__dict__:
+                copy.__dict__[known] = self.__dict__[known]
         return copy
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -160,19 +175,22 @@ def from_scipy(
     *,
     node_ids: Any = None,
     class_names: Iterable[str] | None = None,
+    feature_names: Iterable[str] | None = None,
     name: str | None = None,
 ) -> Graph:
     """Build a graph from a SciPy sparse adjacency (or anything `scipy.sparse.coo_array` takes).
 
-    Edges are made undirected, self-loops dropped and duplicates merged; entries are weights unless all are 1.
+    Edges are made undirected and self-loops dropped. Where every stored entry is 1 the matrix is a list of edges, and
+    one that is there twice counts once; else entries are weights, and repeated ones are summed.
 
     Args:
         adjacency: (N, N) sparse matrix; an entry (u, v) joins u and v.
-        features: (N, F) dense or sparse.
+        features: (N, F) dense or sparse, or a data frame, whose columns name the features.
         labels: (N,) integers with -1 for unknown, (N,) strings, or (N, C) of 0 and 1.
         splits: `train`, `val`, `test` as positions or boolean masks.
         node_ids: (N,) the user's ids, integers or strings.
         class_names: names of the classes in label order.
+        feature_names: names of the features in column order; by which they are matched when the graph is predicted on.
         name: name of the data set.
 
     >>> import scipy.sparse as sp
@@ -183,6 +201,8 @@ def from_scipy(
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         shape = " × ".join(map(str, matrix.shape))
         raise UserError(f"the adjacency must be square, but it is {shape}")
+    if matrix.format in ("csr", "csc", "coo", "bsr") and (matrix.data == 1).all():
+        matrix = matrix.astype(bool)  # before repeated entries are summed
     return from_parts(
         _undirected(_checked_csr(matrix, "the adjacency")),
         features=features,
@@ -190,6 +210,7 @@ def from_scipy(
         splits=splits,
         node_ids=node_ids,
         class_names=class_names,
+        feature_names=feature_names,
         name=name,
     )
 
@@ -237,6 +258,7 @@ def from_parts(
     splits: Mapping[str, Any] | None = None,
     node_ids: Any = None,
     class_names: Iterable[str] | None = None,
+    feature_names: Iterable[str] | None = None,
     name: str | None = None,
 ) -> Graph:
     """Check the parts against each other and put a Graph together; `matrix` must be symmetric already."""
@@ -246,16 +268,20 @@ def from_parts(
     names = None if class_names is None else tuple(map(str, class_names))
     if labels is not None and np.asarray(labels).dtype.kind in "OUS":
         names, labels = name_classes(np.asarray(labels))
+    if hasattr(features, "columns") and hasattr(features, "to_numpy"):  # a data frame, of whatever library
+        features, feature_names = features.to_numpy(), feature_names or features.columns
+    features = check_features(features, num_nodes)
     unweighted = matrix.data.dtype == bool or bool((matrix.data == 1).all())
     return Graph(
         indptr=np.asarray(matrix.indptr, np.int64),
         indices=np.asarray(matrix.indices, np.int32 if num_nodes < 2**31 else np.int64),
         weights=None if unweighted else np.asarray(matrix.data, np.float32),
-        features=check_features(features, num_nodes),
+        features=features,
         labels=_check_labels(labels, num_nodes, names),
         splits=check_splits(splits or {}, num_nodes),
         ids=check_ids(node_ids, num_nodes),
         class_names=names,
+        feature_names=None if feature_names is None else _check_feature_names(feature_names, features),
         name=name,
     )
 
@@ -337,6 +363,17 @@ def check_features(features: Any, num_nodes: int) -> Features:
                 f"feature {column} of node {row:,} is {value}: features must be finite; "
                 f"fill missing values before building the graph"
             )
+    return checked
+
+
+def _check_feature_names(names: Iterable[str], features: Features) -> tuple[str, ...]:
+    """Names of features as text; refuses another number of them, and one that comes twice."""
+    checked, width = tuple(map(str, names)), 0 if features is None else features.shape[1]
+    if len(checked) != width:
+        raise UserError(f"there are {len(checked):,} feature_names but {width:,} features: give one for each column")
+    twice = next((name for name, number in Counter(checked).items() if number > 1), None)
+    if twice is not None:
+        raise UserError(f"two features are called {twice!r}: give each a name of its own, or leave feature_names out")
     return checked
 
 

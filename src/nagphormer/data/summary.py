@@ -4,7 +4,6 @@ from typing import Any
 
 import numba
 import numpy as np
-import scipy.sparse as sp
 
 from nagphormer.data.components import connected_components
 from nagphormer.data.graph import Graph
@@ -19,15 +18,14 @@ def summarize(graph: Graph) -> dict[str, Any]:
     """
     degrees = graph.degrees
     sizes = np.bincount(connected_components(graph))
-    features: Any = graph.features
-    density = features.nnz / np.prod(features.shape) if sp.issparse(features) else 1.0
+    kind = graph.feature_kind
     return {
         "name": graph.name,
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
         "weighted": graph.weights is not None,
         "features": graph.num_features,
-        "feature_density": round(float(density), 6) if graph.num_features else None,
+        "feature_density": None if kind is None else round(kind.density, 6),
         "degree_mean": round(float(degrees.mean()), 2),
         "degree_median": float(np.median(degrees)),
         "degree_max": int(degrees.max()),

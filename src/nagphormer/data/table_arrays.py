@@ -44,6 +44,8 @@ class Vectors:
     """A node's list, FLOAT[]."""
     width: int
     """The length of every list, F."""
+    names: tuple[str, ...] | None = None
+    """What the features are called, where each is a column of its own."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ def collect_graph(db: Any, contents: Contents, out: FilePath | None) -> Graph:
             splits=_collect_splits(db, allocate),
             ids=ids,
             class_names=names,
+            feature_names=contents.vectors.names if contents.vectors else None,
         )
         if folder is not None:
             if ids is not None:

@@ -167,7 +167,7 @@ def _plan_vectors(
             f"name the columns that are features, with --features or features=[…]"
         )
     vector = f"TRY_CAST([{', '.join(map(table.number, columns))}] AS FLOAT[])"
-    return Vectors(table.path, table.scan(numbers=columns), columns, vector, len(columns))
+    return Vectors(table.path, table.scan(numbers=columns), columns, vector, len(columns), tuple(columns))
 
 
 def _id_sql(column: str, key: str) -> str:

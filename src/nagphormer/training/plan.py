@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import numpy as np
-import scipy.sparse as sp
 
 from nagphormer.data.classes import Classes, name_of
 from nagphormer.data.graph import Graph
@@ -51,7 +50,7 @@ class Plan:
 
     def way_for(self, graph: Graph) -> Way:
         """The way for a graph the model is used on: that of training, but dense features are not projected."""
-        return self.way if isinstance(graph.features, sp.csr_array) else "stored"
+        return self.way if graph.sparse else "stored"
 
 
 def decide(
@@ -132,12 +131,12 @@ def choose_precision(given: TrainConfig, here: Machine, begun: Plan | None = Non
 
 
 def choose_scaling(graph: Graph, given: TrainConfig, store: TokenStore | None = None) -> Scaling:
-    """What was asked for, else what the store has, else dense features are standardized and sparse ones are not."""
+    """What was asked for, else what the store has, else measurements are standardized, marks and counts are not."""
     if given.feature_scaling is not None:
         return given.feature_scaling
     if store is not None:
         return store.tokens.feature_scaling
-    return "none" if graph.features is None or sp.issparse(graph.features) else "standardize"
+    return "standardize" if graph.feature_kind is not None and graph.feature_kind.measurements else "none"
 
 
 def choose_dropout(graph: Graph, given: TrainConfig) -> float:
@@ -156,13 +155,13 @@ def choose_way(
     begun: Plan | None = None,
 ) -> Way:
     """The way that was asked for, else that of a run that was begun, else whichever costs less."""
-    wanted, sparse = given.project_first, isinstance(graph.features, sp.csr_array)
+    wanted, sparse = given.project_first, graph.sparse
     if store is not None:
         if wanted == "always":
             raise UserError("project_first='always' makes no use of a token store: give one or the other")
         return "stored"
     if wanted == "always" and not sparse:
-        raise UserError("project_first='always' needs sparse features (SciPy CSR); these are dense or none")
+        raise UserError("project_first='always' needs sparse features, mostly zeros; these are dense or none")
     if wanted != "auto":
         return "projected" if wanted == "always" else "stored"
     if begun is not None:
@@ -172,7 +171,7 @@ def choose_way(
 
 def projecting_pays(graph: Graph, given: TrainConfig, tokens: TokenSettings, here: Machine) -> bool:
     """Whether an epoch is cheaper when sparse features are projected before the hops than with stored tokens."""
-    assert isinstance(graph.features, sp.csr_array)
+    assert graph.feature_kind is not None
     num_tokens = tokens.hops + 1
     outputs = given.hidden_dim + num_tokens * graph.num_classes * given.linear
     if graph.num_nodes * (tokens.hops + 3) * outputs * 4 > here.room // 2:
@@ -180,7 +179,7 @@ def projecting_pays(graph: Graph, given: TrainConfig, tokens: TokenSettings, her
     num_train, num_val = (len(graph.splits[split]) for split in ("train", "val"))
     # forward and backward over the training nodes, forward over the validation nodes
     gathered = (2 * num_train + num_val) * num_tokens * tokens.width(graph.num_features)
-    entries = graph.features.nnz + tokens.hops * (len(graph.indices) + graph.num_nodes)
+    entries = graph.feature_kind.nonzero + tokens.hops * (len(graph.indices) + graph.num_nodes)
     num_updates = -(-num_train // given.batch_size)
     projected = (2 * num_updates + 1) * entries * outputs * SPARSE_COST[kind(here.device)]
     return projected < gathered * (outputs + GATHER_COST)

@@ -28,7 +28,6 @@ class ProjectedTokens:
     projects_first = True
 
     def __init__(self, graph: Graph, hops: int, columns: Columns, encoding: np.ndarray | None, device: str):
-        assert isinstance(graph.features, sp.csr_array)
         self.num_nodes, self.hops, self.device = graph.num_nodes, hops, device
         self.width = columns.width
         degrees = loop_degrees(graph)  # (N,)
