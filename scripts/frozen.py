@@ -488,7 +488,7 @@ def mistakes() -> Facts:
         "train my-graph --out x --seed -1",
         "train my-graph --out x --lr 0",
         "train my-graph --out x --dropout 1",
-        "train my-graph --out x --readout max",
+        "train my-graph --out x --readout loudest",
         "--config bad.yaml train my-graph --out x",
         "--config part.yaml train my-graph --out x",
         "--config none.yaml train my-graph --out x",

@@ -17,10 +17,10 @@ KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text
 SECTIONS = {
     "The tokens": "hops encoding_dim feature_scaling",
     "The network": "hidden_dim num_layers num_heads dropout attention_dropout readout feature_dropout linear",
-    "Training": "lr final_lr warmup_updates decay_updates weight_decay clip_norm class_weights batch_size epochs "
-    "patience averaging",
+    "Training": "",
     "The machine": "precision project_first device seed",
 }
+"""Training has the settings that stand nowhere else, in the order of the fields."""
 
 INTRODUCTION = """# Settings
 
@@ -64,8 +64,10 @@ def page() -> str:
     """The whole page."""
     paper = read_recipe(RECIPES / "paper.yaml")
     parts = [INTRODUCTION]
+    elsewhere = " ".join(SECTIONS.values()).split()
+    rest = [each.name for each in fields(TrainConfig) if each.name not in elsewhere]
     for title, names in SECTIONS.items():
-        parts.append(f"## {title}\n\n{_table(TrainConfig, names.split(), paper)}")
+        parts.append(f"## {title}\n\n{_table(TrainConfig, names.split() or rest, paper)}")
     parts += [f"{OWN}\n{_own_table()}", FILES, f"{TOKENS}\n{_table(TokenSettings, list(field_help(TokenSettings)))}"]
     before = {each.name: each.metadata["before"] for each in fields(TrainConfig) if "before" in each.metadata}
     parts.append(YOUNGER + "\n" + "\n".join(f"- `{name}`: {_written(value)}" for name, value in before.items()) + "\n")

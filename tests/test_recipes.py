@@ -193,6 +193,17 @@ def test_a_mistake_in_a_file_of_ones_own_is_refused(content, message, recipe):
         resolve(recipe(content), None, {})
 
 
+@pytest.mark.parametrize("version", ["0.1", "", "latest", "[1]"])
+def test_a_version_that_is_no_release_is_refused(version, recipe):
+    with pytest.raises(UserError, match="write the release it was made for"):
+        resolve(recipe(f"version: {version}"), None, {})
+
+
+def test_a_version_before_the_first_release_takes_what_held_before_each_setting(recipe):
+    config = resolve(recipe("version: 0.0.9"), None, {})
+    assert (config.linear, config.averaging, config.hidden_dim) == (False, 0.0, TrainConfig().hidden_dim)
+
+
 def test_an_infinite_whole_number_is_refused(recipe):
     with pytest.raises(UserError, match="should be a whole number"):
         resolve(recipe("hops: .inf"), None, {})

@@ -66,7 +66,12 @@ class TokenSettings:
     def folder_name(self, fingerprint: str) -> str:
         """What a folder with such tokens of a graph is called where we choose its name."""
         scaling = "" if self.feature_scaling == "none" else f"-{self.feature_scaling}"
-        return f"tokens-{fingerprint[:8]}-hops{self.hops}-encoding{self.encoding_dim}{scaling}"
+        younger = "".join(
+            f"-{each.name}-{getattr(self, each.name)}"
+            for each in fields(self)
+            if "before" in each.metadata and getattr(self, each.name) != each.metadata["before"]
+        )
+        return f"tokens-{fingerprint[:8]}-hops{self.hops}-encoding{self.encoding_dim}{scaling}{younger}"
 
     def refuse_other(self, wanted: "TokenSettings", where: str) -> None:
         """Refuse these settings, those of tokens that lie `where`, unless they are the ones wanted."""
@@ -186,6 +191,17 @@ class TrainConfig(NetworkConfig):
                 f"the learning rate falls only after it has risen"
             )
 
+    def tokens(self, feature_scaling: Scaling, dtype: Dtype = "float16") -> TokenSettings:
+        """The settings of tokens among these, with what was decided."""
+        own = {name: getattr(self, name) for name in shared_with_tokens()}
+        return TokenSettings(**own | {"feature_scaling": feature_scaling, "dtype": dtype})
+
+
+def shared_with_tokens() -> list[str]:
+    """Settings of tokens that a training has, too."""
+    asked = {each.name for each in fields(TrainConfig)}
+    return [each.name for each in fields(TokenSettings) if each.name in asked]
+
 
 def field_help(kind: type) -> dict[str, str]:
     """The docstring under every field of a dataclass, inherited ones too; none where the source is not at hand."""
@@ -225,7 +241,7 @@ def resolve(
     for path in _recipe_paths(None if recipe is None else str(recipe), graph_name):
         settings |= read_recipe(path)
     given = {name: value for name, value in given.items() if value is not None}
-    for name in ("hops", "encoding_dim", "feature_scaling") if tokens is not None else ():
+    for name in shared_with_tokens() if tokens is not None else ():
         settings[name] = getattr(tokens, name)
         if given.get(name, settings[name]) != settings[name]:
             raise UserError(
@@ -241,12 +257,14 @@ def read_recipe(path: Path) -> dict[str, Any]:
     `expected`, the accuracy to expect, is for people.
     """
     content = read_yaml(path)
-    version = str(content.pop("version", "")) or None
+    version = str(content.pop("version", "")) if "version" in content else None
+    if version is not None and not re.fullmatch(r"\d+\.\d+\.\d+\S*", version):
+        raise UserError(f"{path} has version {version!r}: write the release it was made for, such as {FIRST}")
     content.pop("expected", None)
     younger = {
         each.name: each.metadata["before"]
         for each in fields(TrainConfig)
-        if version is not None and _order(each.metadata.get("since", FIRST)) > _order(version)
+        if version is not None and "since" in each.metadata and _order(each.metadata["since"]) > _order(version)
     }
     return younger | check_settings(TrainConfig, content, path)
 

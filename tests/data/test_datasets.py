@@ -85,6 +85,11 @@ def small_photo(monkeypatch):
     monkeypatch.setitem(DATASETS, "photo", DataSet(10, 10, 3, 2, "random"))
 
 
+def test_a_graph_folder_may_be_called_anything(tmp_path):
+    ring().save(tmp_path / "ring.npz")
+    assert load_graph(tmp_path / "ring.npz").num_nodes == 10
+
+
 @pytest.mark.parametrize("name", COUNTS)
 def test_real_data_sets_have_their_published_counts(data_folder, name):
     graph = load_graph(name)

@@ -167,8 +167,10 @@ def test_splits_drawn_from_a_seed_give_way_to_those_of_training(model):
     trained, _ = model
     again = random_split(GRAPH, seed=5)
     assert again.drawn
-    with warnings.catch_warnings(action="error"):
+    with pytest.warns(UserWarning, match="those of training are taken, 24; to judge by others"):
         assert np.array_equal(predict.split_nodes(trained, again, "test"), GRAPH.splits["test"])
+    with warnings.catch_warnings(action="error"):
+        assert np.array_equal(predict.split_nodes(trained, GRAPH.with_splits(), "test"), GRAPH.splits["test"])
     other = named_graph(seed=1)
     assert np.array_equal(predict.split_nodes(trained, other, "test"), other.splits["test"])
 

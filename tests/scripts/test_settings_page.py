@@ -10,6 +10,7 @@ def test_the_page_is_what_the_script_writes():
 
 
 def test_every_setting_has_one_row():
-    assert sorted(" ".join(SECTIONS.values()).split()) == sorted(each.name for each in fields(TrainConfig))
+    named = " ".join(SECTIONS.values()).split()
+    assert len(set(named)) == len(named)
     rows = [line.split("|")[1].strip(" `") for line in page().splitlines() if line.startswith("| `")]
     assert sorted(rows) == sorted(each.name for kind in (TrainConfig, TokenSettings) for each in fields(kind))

@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import sys
 from dataclasses import asdict
 
 import numpy as np
@@ -253,6 +254,29 @@ def test_the_store_of_training_is_remembered_as_seen_from_the_run(tmp_path):
     store = hop_tokens(GRAPH, 2, dtype="bfloat16", out=tmp_path / "tokens", device="cpu")
     trained(store=store, folder=tmp_path / "runs" / "one", epochs=1)
     assert load_run(tmp_path / "runs" / "one").store == StoreFacts("../../tokens", "bfloat16")
+
+
+def test_tensorboard_that_is_missing_is_said_before_tokens_are_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UserError, match=r"nagphormer\[tensorboard\]"):
+        train_model(GRAPH, quick(epochs=1), folder=tmp_path / "run", tensorboard=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("part", ["graph", "tokens"])
+def test_what_a_later_version_adds_to_a_manifest_is_passed_over(part, folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest[part]["tomorrow"] = 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert load_run(folder).graph.fingerprint == GRAPH.fingerprint
+
+
+def test_a_manifest_that_lacks_a_fact_is_refused_by_its_name(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["graph"]["num_nodes"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="it lacks 'num_nodes'"):
+        load_run(folder)
 
 
 def test_events_for_tensorboard_are_written_where_asked_for(tmp_path):

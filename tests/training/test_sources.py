@@ -117,6 +117,13 @@ def test_runs_that_need_the_same_tokens_share_a_folder_and_others_do_not():
     assert len({shared, *others}) == 6
 
 
+def test_a_store_beside_the_run_of_another_type_is_not_taken_for_its_own(tmp_path):
+    graph, run, tokens = sparse_graph(), tmp_path / "run", tokens_of(quick())
+    hop_tokens(graph, 2, dtype="float32", out=tokens_folder(run, graph, tokens), device="cpu")
+    assert find_store(run, graph, tokens, None) is None
+    assert find_store(run, graph, replace(tokens, dtype="float32"), None) is not None
+
+
 def test_the_store_of_training_is_found_before_one_beside_the_run(tmp_path):
     graph, run, tokens = sparse_graph(), tmp_path / "runs" / "one", tokens_of(quick())
     assert find_store(run, graph, tokens, "../../tokens") is None

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from nagphormer.commands.terminal import describe_run, describe_store, result, say, say_next, timed
-from nagphormer.settings import TokenSettings, TrainConfig
+from nagphormer.settings import TrainConfig
 
 
 def run(*, out: Path = Path("nagphormer-demo")) -> None:
@@ -34,7 +34,7 @@ def run(*, out: Path = Path("nagphormer-demo")) -> None:
         f"{graph.num_classes} fields; {facts['homophily']:.0%} of citations stay within a field"
     )
     config, here = TrainConfig(), machine()
-    wanted = TokenSettings(hops=config.hops, encoding_dim=config.encoding_dim)
+    wanted = config.tokens("none")
     with timed("2. Structural encoding and hop tokens"):
         store = make_tokens(graph, wanted, tokens_folder(out / "run", graph, wanted))
     say(f"  {describe_store(store)}")

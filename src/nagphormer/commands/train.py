@@ -17,7 +17,7 @@ def _optional_flags() -> Any:
     hints, help_of = get_type_hints(TrainConfig), field_help(TrainConfig)
     flags = []
     for field in fields(TrainConfig):
-        text = help_of[field.name] + ("" if field.default is None else f" [default: {field.default}]")
+        text = help_of.get(field.name, "") + ("" if field.default is None else f" [default: {field.default}]")
         negative = f"--no-{field.name.replace('_', '-')}" if hints[field.name] is bool else ""
         kind: Any = Annotated[hints[field.name] | None, Parameter(help=text, show_default=False, negative=negative)]
         flags.append((field.name, kind, None))
@@ -72,10 +72,10 @@ def run(
         folder = RunFolder.take(out, resume, ranks)
         store = None if tokens is None else TokenStore.open(tokens)
         given = resolve(recipe, name_of(graph), settings, store.tokens if store else None)
-        here = machine(given.device, gpu_memory)
+        machine(given.device, gpu_memory)  # refuses what there is not, before anything is loaded
         with ranks.in_turn():  # the first one may have to download it
             loaded = load_graph(graph, seed=given.seed, allow_pickle=allow_pickle)
-        loaded = with_splits(loaded, given.seed)
+        loaded, here = with_splits(loaded, given.seed), machine(given.device, gpu_memory)
         plan = ranks.agreed(decide(loaded, given, here, store, folder.begun))
         terminal.when_interrupted(f"run it again with --resume to go on: what was learned so far is in {out}")
         counts = ", ".join(f"{len(nodes):,} {split}" for split, nodes in loaded.splits.items())

@@ -189,7 +189,7 @@ def _hint(folder: Path) -> str:
 
 
 def _with_split(graph: Graph, path: Path, split: Split | None, seed: int) -> Graph:
-    own = path.suffix != ".npz"  # whose splits are not read yet
+    own = path.is_dir() or path.suffix != ".npz"  # the splits of an .npz file are not read yet
     stored: list[Split] = stored_splits(path) if not own else ["public"] if graph.splits else []
     if split is None:
         split = next((choice for choice in (0, "public") if choice in stored), None)

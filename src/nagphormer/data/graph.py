@@ -45,8 +45,6 @@ class Graph:
     """Class of every node, (N,) int64 with -1 for unknown; or (N, C) of 0 and 1 for multi-label tasks."""
     splits: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Node positions of `train`, `val` and `test`, each int64."""
-    drawn: bool = False
-    """Whether the splits were drawn from a seed here, rather than given by a file or the user."""
     ids: Any = None
     """The user's node ids as a PyArrow array, or None for 0 … N-1; read them through `node_ids`."""
     class_names: tuple[str, ...] | None = None
@@ -57,6 +55,8 @@ class Graph:
     """The graph folder it was opened from, which other processes can open, too."""
     feature_names: tuple[str, ...] | None = None
     """Names of the features in the order of their columns, where the source had any."""
+    drawn: bool = False
+    """Whether the splits were drawn from a seed here, rather than given by a file or the user."""
 
     @property
     def num_nodes(self) -> int:

@@ -57,6 +57,12 @@ def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
             f"graph.with_splits({split}=…)"
         )
     note(f"judged by the {len(nodes):,} {split} nodes of {'training' if of_run else 'the graph'}")
+    if of_run and graph.splits and not np.array_equal(nodes, graph.splits.get(split, ())):
+        warnings.warn(
+            f"the graph's {split} nodes were drawn from a seed, and not as in training: those of training are taken, "
+            f"{len(nodes):,}; to judge by others, give them with graph.with_splits({split}=…)",
+            stacklevel=3,
+        )
     seen = np.isin(nodes, run.splits["train"]).sum() if same and split != "train" else 0
     if seen:
         warnings.warn(

@@ -18,7 +18,7 @@ from nagphormer.errors import Taken, UserError
 from nagphormer.files import check_vacant, format_size, new_folder
 from nagphormer.progress import note
 from nagphormer.settings import Dtype, Scaling, TokenSettings
-from nagphormer.tokens.engine import LANES
+from nagphormer.tokens.engine import LANES, engine
 from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.job import Job, Layout, find_exponents
 from nagphormer.tokens.slices import GPU_PIECE_BYTES, NARROWEST, adjacency_bytes, column_bytes, node_bytes
@@ -105,6 +105,7 @@ def _make(
     shape = (graph.num_nodes, tokens.hops + 1, tokens.width(graph.num_features))
     num_bytes = shape[0] * shape[1] * shape[2] * STORED[tokens.dtype].itemsize
     search_device = _device_for_search(graph, tokens, device)  # brings torch: before memory is measured
+    engine(device)  # brings numba or Triton, likewise
     layout = _fit(graph, tokens, num_bytes, usable_memory(memory), out is not None, device, search_device)
     with new_folder(out, num_bytes + layout.scratch_bytes) if out is not None else nullcontext() as folder:
         found = _solve(graph, tokens, search_device)

@@ -9,7 +9,7 @@ from nagphormer.device import machine
 from nagphormer.errors import UserError
 from nagphormer.model.classifier import Classifier, weights_drawn
 from nagphormer.model.plain import MLP, LogisticRegression
-from nagphormer.settings import TokenSettings, TrainConfig
+from nagphormer.settings import TrainConfig
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.loop import Trainer, evaluate
 from nagphormer.training.plan import check_trainable, choose_scaling, choose_way
@@ -47,8 +47,7 @@ def _best(graph: Graph, config: TrainConfig, source: TokenSource | None, split: 
     plain = replace(config, **COMMON)
     kind = MLP if source is None else LogisticRegression
     if source is None:
-        scaling = choose_scaling(graph, plain)
-        tokens = TokenSettings(hops=plain.hops, encoding_dim=plain.encoding_dim, feature_scaling=scaling)
+        tokens = plain.tokens(choose_scaling(graph, plain))
         source = token_source(graph, tokens, choose_way(graph, plain, tokens, here), here.device)
     task = Task(graph, classes, here.device, config.class_weights)
     found = []

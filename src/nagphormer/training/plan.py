@@ -67,12 +67,7 @@ def decide(
     """
     classes = check_trainable(graph)
     precision = choose_precision(given, here, begun)
-    tokens = TokenSettings(
-        hops=given.hops,
-        encoding_dim=given.encoding_dim,
-        dtype="float16" if store is None else store.tokens.dtype,
-        feature_scaling=choose_scaling(graph, given, store),
-    )
+    tokens = given.tokens(choose_scaling(graph, given, store), "float16" if store is None else store.tokens.dtype)
     way = choose_way(graph, given, tokens, here, store, begun)
     if store is not None:
         store.refuse_other(graph, tokens)

@@ -143,6 +143,7 @@ def train(
     with weights_drawn(config.seed):
         model = NAGphormer(plan.model)
     with folder.begin(plan, subject) if folder else nullcontext():
+        history, checkpoints = (folder.history(tensorboard), folder.checkpoints()) if folder else (None, None)
         with (
             ranks.in_turn(),
             memory_explained(  # the first one stores the tokens, the others read them
@@ -156,7 +157,6 @@ def train(
             "lower batch_size first, then hidden_dim",
         ):
             task = Task(graph, subject.classes, here.device, config.class_weights)
-            history, checkpoints = (folder.history(tensorboard), folder.checkpoints()) if folder else (None, None)
             trainer = Trainer(model, source, task, subject.splits, config, history, checkpoints, ranks)
             outcome = trainer.run()
     member = Member(plan, model, trainer.history.records, asdict(outcome))

@@ -10,9 +10,9 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from nagphormer.data.classes import Classes
 from nagphormer.errors import UserError
 from nagphormer.files import new_file, read_json, write_json
 from nagphormer.model.network import NAGphormer
-from nagphormer.settings import TokenSettings, TrainConfig, read_settings, read_yaml, settings_to_write
+from nagphormer.settings import TrainConfig, read_settings, read_yaml, settings_to_write
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History, read_history
 from nagphormer.training.plan import Plan, shape_of
@@ -35,6 +35,7 @@ from nagphormer.training.run import GraphFacts, Member, Run, StoreFacts, Subject
 FORMAT = 1
 MANIFEST, MODEL, CONFIG, METRICS, STATE = "manifest.json", "model.safetensors", "config.yaml", "metrics.jsonl", "state"
 SPLITS = "splits.safetensors"
+T = TypeVar("T")
 KEYS = ("graph", "input_dim", "num_classes", "class_names", "multi_label", "tokens")
 
 
@@ -159,8 +160,8 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         members=(member,),
         classes=Classes(manifest["num_classes"], None if names is None else tuple(names), manifest["multi_label"]),
         splits=_read_splits(folder),
-        graph=GraphFacts(**manifest["graph"]),
-        store=StoreFacts(**manifest["tokens"]),
+        graph=_facts(GraphFacts, manifest["graph"], folder),
+        store=_facts(StoreFacts, manifest["tokens"], folder),
     )
 
 
@@ -202,20 +203,25 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return read_json(folder / MANIFEST, "run", FORMAT, KEYS)
 
 
+def _facts(kind: type[T], found: dict[str, Any], folder: Path) -> T:
+    """What a manifest says of something; what a later version adds is passed over."""
+    known = {each.name: found[each.name] for each in fields(kind) if each.name in found}  # type: ignore[arg-type]
+    lacking = [each.name for each in fields(kind) if each.default is MISSING and each.name not in known]  # type: ignore[arg-type]
+    if lacking:
+        raise UserError(f"{folder / MANIFEST} is damaged (it lacks {lacking[0]!r}): train again")
+    return kind(**known)
+
+
 def _read_plan(folder: Path, manifest: dict[str, Any]) -> Plan:
     """The plan of a run from its settings and its manifest."""
     decided = read_settings(TrainConfig, read_yaml(folder / CONFIG), folder / CONFIG)
     whole = asdict(decided)
     # 0.1.0 did not say what was given
-    given = manifest.get("given", {"project_first": "auto"} if decided.project_first == "always" else {})
+    unknown = {"project_first": "auto"} if decided.project_first == "always" else {}
+    given = manifest.get("given", unknown) or {}
     return Plan(
         given=read_settings(TrainConfig, whole | given, folder / MANIFEST),
-        tokens=TokenSettings(
-            hops=decided.hops,
-            encoding_dim=decided.encoding_dim,
-            dtype=manifest["tokens"]["dtype"],
-            feature_scaling=decided.feature_scaling or "none",
-        ),
+        tokens=decided.tokens(decided.feature_scaling or "none", _facts(StoreFacts, manifest["tokens"], folder).dtype),
         way="projected" if decided.project_first == "always" else "stored",
         model=shape_of(decided, manifest["input_dim"], manifest["num_classes"], decided.feature_dropout or 0.0),
         precision="bf16" if decided.precision == "bf16" else "fp32",

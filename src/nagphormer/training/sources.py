@@ -24,7 +24,7 @@ from nagphormer.settings import TokenSettings
 from nagphormer.tokens.engine import engine, round_up
 from nagphormer.tokens.hop2token import make_tokens
 from nagphormer.tokens.inputs import Columns
-from nagphormer.tokens.store import MANIFEST, Stored, TokenStore
+from nagphormer.tokens.store import MANIFEST, Stored, StoreManifest, TokenStore
 from nagphormer.training.batches import AHEAD, Batch, TokenSource, on_device
 from nagphormer.training.plan import Way
 from nagphormer.training.projection import ProjectedTokens
@@ -85,8 +85,11 @@ def find_store(run: Path, graph: Graph, tokens: TokenSettings, used: str | None)
         tokens: what its tokens shall be.
         used: where the store of training lies, seen from the run folder, if it was this graph's.
     """
-    places = [tokens_folder(run, graph, tokens)] if used is None else [run / used, tokens_folder(run, graph, tokens)]
-    return next((path for path in places if (path / MANIFEST).is_file()), None)
+    if used is not None and (run / used / MANIFEST).is_file():
+        return run / used
+    beside = tokens_folder(run, graph, tokens)
+    same = (beside / MANIFEST).is_file() and StoreManifest.read(beside).tokens.dtype == tokens.dtype
+    return beside if same else None
 
 
 class StoredTokens:
@@ -164,29 +167,30 @@ class StoredTokens:
     def _read_ahead(self, nodes: Sequence[torch.Tensor]) -> Iterator[Batch]:
         """Each batch with its stored tokens on the GPU; others are read and copied while one is used."""
         stream = self._stream = self._stream or torch.cuda.Stream(self.device)
-        coming: deque[tuple[Batch, Future[tuple[torch.Tensor, torch.cuda.Event]]]] = deque()
+        coming: deque[Future[tuple[Batch, torch.cuda.Event]]] = deque()
         with ThreadPoolExecutor(AHEAD) as threads:
-            for positions, batch in zip(nodes, on_device(nodes, self.device), strict=True):
-                coming.append((batch, threads.submit(self._send, positions.numpy(), stream)))
+            for positions in nodes:
+                coming.append(threads.submit(self._send, positions, stream))
                 if len(coming) > AHEAD:
-                    yield self._received(*coming.popleft())
+                    yield self._received(*coming.popleft().result())
             while coming:
-                yield self._received(*coming.popleft())
+                yield self._received(*coming.popleft().result())
 
-    def _send(self, nodes: np.ndarray, stream: torch.cuda.Stream) -> tuple[torch.Tensor, torch.cuda.Event]:
-        """Read tokens into pinned memory and start their copy to the GPU."""
+    def _send(self, nodes: torch.Tensor, stream: torch.cuda.Stream) -> tuple[Batch, torch.cuda.Event]:
+        """Read tokens into pinned memory and start their copy to the GPU, behind their positions."""
         pinned = torch.empty(len(nodes), self.hops + 1, self.width, dtype=self._kind, pin_memory=True)
-        self._read(nodes, pinned.view(self._stored.torch_bits).numpy())
+        self._read(nodes.numpy(), pinned.view(self._stored.torch_bits).numpy())
         with torch.cuda.stream(stream):
-            sent = pinned.to(self.device, non_blocking=True)
-            return sent, stream.record_event()
+            positions = nodes.pin_memory().to(self.device, non_blocking=True)
+            return Batch(positions, pinned.to(self.device, non_blocking=True)), stream.record_event()
 
-    def _received(self, batch: Batch, coming: "Future[tuple[torch.Tensor, torch.cuda.Event]]") -> Batch:
-        tokens, copied = coming.result()
+    def _received(self, batch: Batch, copied: torch.cuda.Event) -> Batch:
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(copied)
-        tokens.record_stream(stream)
-        return replace(batch, stored=tokens)
+        assert batch.stored is not None
+        for sent in (batch.nodes, batch.stored):
+            sent.record_stream(stream)
+        return batch
 
 
 def _fits(store: TokenStore, device: str) -> bool:
