@@ -153,3 +153,22 @@ def test_a_graph_knows_whether_its_splits_were_drawn():
     assert not graph.drawn
     assert not drawn[0].with_splits(test=[1]).drawn
     assert drawn[0].with_name("new").drawn
+
+
+def test_nodes_without_a_label_are_left_out_of_training_and_validation():
+    graph = graph_with([0, 1, -1, -1, 0, -1], splits={"train": [0, 1, 2], "val": [3, 4], "test": [5]})
+    with pytest.warns(UserWarning, match="left out of the splits: 1 of 3 train, 1 of 2 val$"):
+        left = with_splits(graph, seed=0)
+    assert {split: nodes.tolist() for split, nodes in left.splits.items()} == {"train": [0, 1], "val": [4], "test": [5]}
+
+
+def test_a_split_none_of_whose_nodes_has_a_label_is_left_for_an_error_to_name():
+    graph = graph_with([0, 1, -1, -1], splits={"train": [0, 1], "val": [2, 3]})
+    with warnings.catch_warnings(action="error"):
+        assert with_splits(graph, seed=0).splits["val"].tolist() == [2, 3]
+
+
+def test_every_node_of_a_multi_label_graph_stays_in_its_split():
+    graph = graph_with(np.zeros((4, 2), int), splits={"train": [0, 1], "val": [2, 3]})
+    with warnings.catch_warnings(action="error"):
+        assert with_splits(graph, seed=0) is graph

@@ -254,11 +254,15 @@ def test_a_class_that_was_never_seen_cannot_be_scored(model):
         scores(*model, replace(GRAPH, class_names=("ash", "birch", "date")), "test")
 
 
-def test_unlabeled_nodes_cannot_be_scored(model):
+def test_nodes_without_a_label_are_left_out_of_a_score(model):
     labels = GRAPH.labels.copy()
     labels[GRAPH.splits["test"][:2]] = -1
-    with pytest.raises(UserError, match="2 of the nodes have no label"):
-        scores(*model, replace(GRAPH, labels=labels), "test")
+    graph = replace(GRAPH, labels=labels)
+    with pytest.warns(UserWarning, match="2 of the 24 test nodes have no label and are left out"):
+        assert np.array_equal(predict.split_nodes(model[0], graph, "test"), GRAPH.splits["test"][2:])
+    labels[GRAPH.splits["test"]] = -1
+    with pytest.raises(UserError, match="none of the 24 test nodes has a label"):
+        scores(*model, graph, "test")
 
 
 def test_a_split_of_one_class_has_an_accuracy(model):

@@ -39,10 +39,12 @@ def test_an_empty_or_missing_split_is_refused(labels):
 
 
 def test_a_node_of_unknown_label_in_a_split_is_refused():
-    with pytest.raises(UserError, match="2 nodes of the split 'train' have no label"):
+    with pytest.raises(UserError, match="2 train nodes have no label"):
         check_trainable(graph_with([0, 1, -1, -1, 0], train=[0, 1, 2, 3], val=[4]))
-    with pytest.raises(UserError, match="1 nodes of the split 'val' have no label"):
+    with pytest.raises(UserError, match="1 val nodes have no label"):
         check_trainable(graph_with([0, 1, -1, -1, 0], train=[0, 1], val=[2, 4]))
+    with pytest.raises(UserError, match="none of the 2 val nodes has a label"):
+        check_trainable(graph_with([0, 1, -1, -1, 0], train=[0, 1], val=[2, 3]))
 
 
 def test_training_nodes_of_one_class_are_refused_and_the_class_is_named():

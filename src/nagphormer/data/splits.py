@@ -100,15 +100,46 @@ def budget_split(graph: Graph, train: int = 20, val: int = 30, seed: int = 0) ->
 
 
 def with_splits(graph: Graph, seed: int) -> Graph:
-    """The graph, with a random split if it has none; a warning says so."""
+    """The graph as it is trained on, with a random split if it has none; a warning says so.
+
+    Nodes to train and validate on that have no label are left out of these splits, which a warning counts. Test nodes
+    are left alone: their labels may be kept elsewhere.
+    """
     if graph.splits:
-        return graph
+        return _labeled_splits(graph)
     warnings.warn(
         f"the graph has no splits: of its labeled nodes 60 % train, 20 % validate and 20 % are left for the test "
         f"(at random, seed {seed})",
         stacklevel=3,
     )
     return random_split(graph, seed=seed)
+
+
+def _labeled_splits(graph: Graph) -> Graph:
+    """Without the training and validation nodes that have no label; a split with none that has one stays as it is."""
+    kept = {
+        split: labeled_among(graph, nodes) if split in ("train", "val") else nodes
+        for split, nodes in graph.splits.items()
+    }
+    counts = ", ".join(
+        f"{len(graph.splits[split]) - len(nodes):,} of {len(graph.splits[split]):,} {split}"
+        for split, nodes in kept.items()
+        if 0 < len(nodes) < len(graph.splits[split])
+    )
+    if not counts:
+        return graph
+    warnings.warn(f"nodes without a label are left out of the splits: {counts}", stacklevel=4)
+    labeled = graph.with_splits(
+        **{split: nodes if len(nodes) else graph.splits[split] for split, nodes in kept.items()}
+    )
+    return labeled.altered(drawn=graph.drawn)
+
+
+def labeled_among(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """Those of some nodes that have a label; every node of a multi-label graph has."""
+    if graph.labels is None or graph.labels.ndim == 2:
+        return nodes
+    return nodes[graph.labels[nodes] >= 0]
 
 
 def labeled_nodes(graph: Graph) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from nagphormer.data.graph import SPLITS, Graph
+from nagphormer.data.splits import labeled_among
 from nagphormer.device import memory_explained
 from nagphormer.errors import UserError
 from nagphormer.model import ops
@@ -56,8 +57,16 @@ def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
             f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
             f"graph.with_splits({split}=…)"
         )
+    labeled = labeled_among(graph, nodes)
+    if len(labeled) < len(nodes):
+        if not len(labeled):
+            raise UserError(f"none of the {len(nodes):,} {split} nodes has a label to compare with")
+        unknown = len(nodes) - len(labeled)
+        warnings.warn(f"{unknown:,} of the {len(nodes):,} {split} nodes have no label and are left out", stacklevel=3)
+        nodes = labeled
     note(f"judged by the {len(nodes):,} {split} nodes of {'training' if of_run else 'the graph'}")
-    if of_run and graph.splits and not np.array_equal(nodes, graph.splits.get(split, ())):
+    own = labeled_among(graph, np.asarray(graph.splits.get(split, nodes)))
+    if of_run and not np.array_equal(nodes, own):
         warnings.warn(
             f"the graph's {split} nodes were drawn from a seed, and not as in training: those of training are taken, "
             f"{len(nodes):,}; to judge by others, give them with graph.with_splits({split}=…)",

@@ -11,6 +11,7 @@ import numpy as np
 
 from nagphormer.data.classes import Classes, name_of
 from nagphormer.data.graph import Graph
+from nagphormer.data.splits import labeled_among
 from nagphormer.device import Machine, kind
 from nagphormer.errors import UserError
 from nagphormer.settings import ModelConfig, NetworkConfig, Scaling, TokenSettings, TrainConfig
@@ -97,9 +98,11 @@ def check_trainable(graph: Graph) -> Classes:
                 f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
                 f"graph.with_splits(train=…, val=…, test=…), or draw one with random_split(graph)"
             )
-        unknown = 0 if classes.multi_label else int((graph.labels[nodes] < 0).sum())
-        if unknown:
-            raise UserError(f"{unknown:,} nodes of the split {split!r} have no label (-1): leave them out of it")
+        labeled = len(labeled_among(graph, nodes))
+        if not labeled:
+            raise UserError(f"none of the {len(nodes):,} {split} nodes has a label: name others, or give them labels")
+        if labeled < len(nodes):
+            raise UserError(f"{len(nodes) - labeled:,} {split} nodes have no label: leave them out of the split")
     if classes.multi_label:
         return classes
     present = np.bincount(graph.labels[graph.splits["train"]], minlength=classes.num_classes) > 0
