@@ -121,7 +121,9 @@ STUDIED = ("pubmed", "computers", "photo")
 """Parameters are studied on these: the three graphs of the paper's figures cannot be had."""
 
 OWN = Budget(epochs=2000, patience=50)
-"""What the recipe and the defaults say themselves."""
+"""What the defaults say themselves."""
+RECIPE = replace(OWN, restart_on_ties=True)
+"""What the recipe says itself."""
 
 PAGE = (
     Item("table-small", "Small graphs", tuple(_row(method) for method in COMPARED), SMALL),
@@ -166,7 +168,7 @@ PAGE = (
 """The paper's, as `docs/results.md` shows them."""
 
 ESTIMATOR = (
-    Item("accuracy", "The paper's recipe", (_row("recipe"),), AT_HAND, OWN),
+    Item("accuracy", "The paper's recipe", (_row("recipe"),), AT_HAND, RECIPE),
     Item(
         "defaults",
         "Nothing set",

@@ -29,11 +29,14 @@ class Budget:
     epochs: int = 3000
     patience: int = 100
     """Epochs without a better validation accuracy or loss."""
+    restart_on_ties: bool = False
+    """Whether one that is as good restarts patience."""
 
     def covers(self, other: "Budget", epochs: int) -> bool:
         """Whether a run that ended after so many epochs of another budget is what this one would have given."""
         same_end = epochs == self.epochs if epochs == other.epochs else epochs <= self.epochs
-        return self.patience == other.patience and same_end
+        same_rule = (self.patience, self.restart_on_ties) == (other.patience, other.restart_on_ties)
+        return same_rule and same_end
 
 
 Measure = Callable[[Graph, Settings, int, str, Budget], dict[str, Any]]
@@ -72,7 +75,7 @@ def _measure_baseline(
 
 def _train(method: Method, budget: Budget) -> dict[str, Any]:
     """Train until patience or epochs run out; the method is left with the best epoch's weights."""
-    stopping = EarlyStopping(budget.patience)
+    stopping = EarlyStopping(budget.patience, budget.restart_on_ties)
     nodes, labels = method.task.splits["val"], method.task.labels
     best: dict[str, torch.Tensor] = {}
     epoch = 0
@@ -127,8 +130,7 @@ def measure_defaults(graph: Graph, settings: Settings, seed: int, device: str, b
 
 
 def _estimator(settings: Settings, seed: int, device: str, budget: Budget) -> NodeClassifier:
-    common: Settings = {"epochs": budget.epochs, "patience": budget.patience}
-    return NodeClassifier(**(common | settings), seed=seed, device=device)
+    return NodeClassifier(**(asdict(budget) | settings), seed=seed, device=device)
 
 
 def _measure_estimator(classifier: NodeClassifier, graph: Graph, device: str) -> dict[str, Any]:

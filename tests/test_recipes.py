@@ -28,6 +28,7 @@ COMMON = {
     "batch_size": 2000,
     "epochs": 2000,
     "patience": 50,
+    "restart_on_ties": True,
     "averaging": 0,
     "precision": "fp32",
 }

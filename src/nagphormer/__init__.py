@@ -6,7 +6,7 @@ Every public name is listed here and loaded on first use, so that importing the 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "Graph": "data.graph",

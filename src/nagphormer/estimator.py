@@ -89,6 +89,8 @@ class NodeClassifier:
     """cpu or cuda; by default a GPU where there is one."""
     seed: int | None
     """Of the initial weights, batches and dropout; and of the split where one is drawn."""
+    restart_on_ties: bool | None
+    """Count an accuracy or loss that equals the best as better for patience, as in the code of the paper's authors."""
     classes_: np.ndarray
     """(C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it."""
     config_: TrainConfig
@@ -133,6 +135,7 @@ class NodeClassifier:
         recipe: str | None = None,
         device: str | None = None,
         seed: int | None = None,
+        restart_on_ties: bool | None = None,
     ):
         self.hops = hops
         self.encoding_dim = encoding_dim
@@ -161,6 +164,7 @@ class NodeClassifier:
         self.recipe = recipe
         self.device = device
         self.seed = seed
+        self.restart_on_ties = restart_on_ties
 
     @classmethod
     def _names(cls) -> list[str]:

@@ -167,6 +167,8 @@ class TrainConfig(NetworkConfig):
     """Epochs to go on without a better accuracy or loss on the validation nodes."""
     averaging: float = since("0.1.0", before=0.0, default=0.85)
     """Share of earlier epochs in the weights that are validated and kept; 0 for each epoch's own, as in the paper."""
+    restart_on_ties: bool = since("0.2.0", before=False, default=False)
+    """Count an accuracy or loss that equals the best as better for patience, as in the code of the paper's authors."""
     precision: Precision = "auto"
     """fp32, bf16, or auto: bf16 where the processor multiplies it faster."""
     project_first: Choice = "auto"

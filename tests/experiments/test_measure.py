@@ -192,7 +192,7 @@ def test_ours_is_what_the_estimator_gives_with_this_seed_budget_and_recipe(monke
     monkeypatch.setattr(measure._Clock, "lap", lambda self: 100.0)
     settings = {"hidden_dim": 16, "num_heads": 2, "hops": 2, "recipe": "paper-photo", "lr": 0.3}
     facts = measure_ours(GRAPH, settings, 5, "cpu", Budget(epochs=30, patience=4))
-    expected = settings | {"epochs": 30, "patience": 4, "seed": 5, "device": "cpu"}
+    expected = settings | {"epochs": 30, "patience": 4, "restart_on_ties": False, "seed": 5, "device": "cpu"}
     assert built == [expected]
     twin = NodeClassifier(**expected).fit(GRAPH)
     assert facts["val_accuracy"] == twin.score(GRAPH, "val")
@@ -209,7 +209,7 @@ def test_the_recipe_is_what_its_users_have_in_the_precision_asked_for(monkeypatc
     asked = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
     for precision in ({}, {"precision": "bf16"}):
-        facts = measure_recipe(GRAPH, SMALL | precision, 3, "cpu", Budget(4, 4))
+        facts = measure_recipe(GRAPH, SMALL | precision, 3, "cpu", Budget(4, 4, restart_on_ties=True))
         twin = NodeClassifier(recipe="paper", **SMALL, **precision, epochs=4, patience=4, seed=3, device="cpu").fit(
             GRAPH
         )

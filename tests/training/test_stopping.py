@@ -37,6 +37,15 @@ def test_ties_are_judged_by_the_loss_at_the_best_epoch_not_by_the_lowest():
     assert (stopping.best_epoch, stopping.best_loss, stopping.lowest_loss) == (3, 0.8, 0.2)
 
 
+def test_an_equal_metric_or_loss_restarts_patience_only_where_asked_for():
+    epochs = (0.5, 1.0), (0.5, 1.5), (0.4, 1.0), (0.4, 1.5)
+    for asked, idle in ((False, 3), (True, 1)):
+        stopping = EarlyStopping(9, restart_on_ties=asked)
+        for number, epoch in enumerate(epochs, start=1):
+            stopping.update(number, *epoch)
+        assert (stopping.idle, stopping.best_epoch) == (idle, 1)
+
+
 def test_patience_counts_epochs_without_a_better_metric_or_loss():
     idle = [(0.5, 1.0), (0.5, 1.0), (0.4, 1.1)]
     assert not after(3, *idle).done

@@ -71,7 +71,7 @@ class Trainer:
         self.train_nodes, self.val_nodes = splits["train"], splits["val"]
         self.history = history or History()
         self.checkpoints = checkpoints
-        self.stopping = EarlyStopping(config.patience)
+        self.stopping = EarlyStopping(config.patience, config.restart_on_ties)
         self.update = 0
         self._best = self._weights()
         self._optimizer = AdamW(model.parameters(), config.weight_decay)

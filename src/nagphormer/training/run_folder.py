@@ -117,7 +117,10 @@ class RunFolder:
         found, wanted = asdict(begun.resolved), asdict(plan.resolved)
         for name, value in wanted.items():
             if found[name] != value:
-                raise UserError(f"{holds} with {name}={found[name]!r}, not {value!r}: choose another folder")
+                raise UserError(
+                    f"{holds} with {name}={found[name]!r}, not {value!r}: give {name}={found[name]!r} to go on with "
+                    f"it, or choose another folder"
+                )
         if manifest["graph"]["labels"] != subject.graph.labels:
             raise UserError(f"{holds} on other labels: choose another folder")
         kept = _read_splits(self.path)

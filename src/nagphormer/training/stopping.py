@@ -8,10 +8,12 @@ from math import inf
 class EarlyStopping:
     """Keeps the epoch of the best validation metric, ties by lower loss; gives up after `patience` idle epochs.
 
-    An epoch is idle when neither the metric nor the loss is better than any before it.
+    An epoch is idle when neither the metric nor the loss is better than any before it; with `restart_on_ties`, when
+    neither is as good as the best.
     """
 
     patience: int
+    restart_on_ties: bool = False
     best_epoch: int = 0
     best_metric: float = -inf
     best_loss: float = inf
@@ -23,6 +25,8 @@ class EarlyStopping:
         """Take in an epoch's validation; gives whether it is the best so far."""
         better = metric > self.best_metric or (metric == self.best_metric and loss < self.best_loss)
         improved = metric > self.best_metric or loss < self.lowest_loss
+        if self.restart_on_ties:
+            improved = improved or metric == self.best_metric or loss == self.lowest_loss
         self.idle = 0 if improved else self.idle + 1
         self.lowest_loss = min(self.lowest_loss, loss)
         if better:
