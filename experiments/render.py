@@ -31,7 +31,7 @@ with the value that leaves the method as it was.
   paper or published code and we know it, its file in `experiments/baselines/` says how. On a GPU matrices are
   multiplied in TF32, and where all nodes attend all nodes they do so in bfloat16.
 - **Splits**: random 60/20/20, seed s = `np.random.RandomState(s).permutation(n)`, the same for all methods. The paper's
-  own splits are not published.
+  own splits are listed in its authors' repository, but could not be had.
 - **Training**: at most 3,000 epochs, patience 100 (epochs without a better validation accuracy or loss), the weights of
   the best validation accuracy. The same for all methods; of Polynormer the epochs after its local phase count.
 - **Tuning**: at most four settings a method and data set, chosen by validation accuracy on seed 0 (of its validation

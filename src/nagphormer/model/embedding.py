@@ -15,6 +15,7 @@ class Embedding(nn.Linear):
     unlike dropout of single entries, it is exact also where features are projected before they are propagated.
     """
 
+    # differs from the paper: Eq. 7 has no bias, its authors' code has
     def __init__(self, input_dim: int, dim: int, feature_dropout: float = 0.0):
         super().__init__(input_dim, dim)
         self.feature_dropout = feature_dropout

@@ -44,7 +44,7 @@ class NAGphormer(Classifier):
             EncoderLayer(dim, config.num_heads, config.dropout, config.attention_dropout)
             for _ in range(config.num_layers)
         )
-        self.norm = nn.LayerNorm(dim)
+        self.norm = nn.LayerNorm(dim)  # differs from the paper, which names none after the last layer; its code has it
         self.dropout = Dropout(config.dropout)
         self.readout = READOUTS[config.readout](dim)
         half = max(dim // 2, 1)

@@ -8,6 +8,8 @@ are weighted by D, and one product with P needs no scaling pass. Chebyshev polyn
 below the wanted end of the spectrum, then Rayleigh-Ritz picks the vectors (block Chebyshev subspace iteration).
 A block sees multiple eigenvalues, which a single-vector Lanczos method can miss.
 
+A has no self-loops here, on any graph. That differs from how the paper's large sets were prepared, with self-loops.
+
 Shapes: N nodes, s vectors wanted, b vectors searched (a multiple of LANES), c components with an edge
 """
 
