@@ -137,7 +137,7 @@ class TrainConfig(NetworkConfig):
     dropout: float = 0.5
     hops: int = 3
     """K: every node gets K+1 tokens."""
-    encoding_dim: int = 3
+    encoding_dim: int = 0
     """Laplacian eigenvectors joined to the features."""
     feature_scaling: Scaling | None = None
     """Standardize columns, make rows sum to one, or neither; by default measurements are standardized, counts not."""

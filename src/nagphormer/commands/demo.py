@@ -35,7 +35,7 @@ def run(*, out: Path = Path("nagphormer-demo")) -> None:
     )
     config, here = TrainConfig(), machine()
     wanted = config.tokens("none")
-    with timed("2. Structural encoding and hop tokens"):
+    with timed("2. Hop tokens"):
         store = make_tokens(graph, wanted, tokens_folder(out / "run", graph, wanted))
     say(f"  {describe_store(store)}")
     with timed("3. Train NAGphormer"):

@@ -19,6 +19,8 @@ DENSE = 0.5
 """From this share of entries other than zero on features are dense: a sparse matrix of them would take more bytes."""
 MEASURED = 0.05
 """From this share of columns of measurements on features are measurements, whatever stands beside them."""
+NARROW = 64
+"""Up to so many columns features are those of a table, even if they are mostly zeros: words need more."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -49,7 +51,7 @@ class FeatureKind:
     @property
     def measurements(self) -> bool:
         """Whether columns have scales of their own, so that they are to be brought to one."""
-        return not self.sparse or self.measured >= MEASURED * self.width
+        return not self.sparse or self.width <= NARROW or self.measured >= MEASURED * self.width
 
 
 def kind_of(features: Any) -> FeatureKind:
