@@ -162,7 +162,8 @@ def test_what_was_given_is_kept_beside_what_was_decided():
 
 def test_dense_features_are_standardized_unless_told_otherwise():
     assert plan_of(class_graph(), quick(feature_scaling=None)).tokens.feature_scaling == "standardize"
-    assert plan_of(sparse_graph(), quick(feature_scaling=None)).tokens.feature_scaling == "none"
+    assert plan_of(sparse_graph(), quick(feature_scaling=None)).tokens.feature_scaling == "standardize"  # few columns
+    assert plan_of(wide_graph(), replace(WIDE, feature_scaling=None)).tokens.feature_scaling == "none"
     assert plan_of(class_graph(), quick(feature_scaling="none")).tokens.feature_scaling == "none"
 
 
