@@ -53,6 +53,11 @@ def test_edge_weights_are_read(name):
     np.testing.assert_array_equal(graph.weights, [2, 2, 3, 3])
 
 
+def test_one_of_several_splits_can_be_chosen():
+    masks = torch.tensor([[1, 0], [0, 1], [0, 0], [0, 0]], dtype=torch.bool)
+    assert from_dgl(FakeGraph(ndata={"train_mask": masks}), split=1).splits["train"].tolist() == [1]
+
+
 def test_a_data_set_of_one_graph_is_that_graph():
     assert from_dgl([FakeGraph()]).num_nodes == 4
     with pytest.raises(UserError, match="holds 2 graphs"):

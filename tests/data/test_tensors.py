@@ -59,13 +59,11 @@ def test_incomplete_multi_labels_are_refused():
         as_labels(np.array([[1, 0], [np.nan, 1]]))
 
 
-def test_the_first_of_several_splits_is_taken():
+def test_one_of_several_splits_is_taken():
     masks = {
         "train_mask": torch.tensor([[1, 0], [0, 1]], dtype=torch.uint8),
         "test_mask": np.array([False, True]),
     }
-    splits = as_splits(masks.get)
-    assert {name: mask.tolist() for name, mask in splits.items()} == {
-        "train": [True, False],
-        "test": [False, True],
-    }
+    for split, train in ((0, [True, False]), (1, [False, True])):
+        splits = as_splits(masks.get, split)
+        assert {name: mask.tolist() for name, mask in splits.items()} == {"train": train, "test": [False, True]}

@@ -10,14 +10,15 @@ from nagphormer.data.tensors import as_array, as_labels, as_matrix, as_splits
 from nagphormer.errors import UserError
 
 
-def from_dgl(graph: Any) -> Graph:
+def from_dgl(graph: Any, split: int = 0) -> Graph:
     """Build a graph from a `dgl.DGLGraph`, or from a DGL data set that holds one.
 
     Read are `ndata`'s `feat`, `label`, `train_mask`, `val_mask` and `test_mask`, and `edata`'s `weight` or
-    `w`, where they exist. Masks of shape (N, S), one column per split, give the first split.
+    `w`, where they exist.
 
     Args:
         graph: a homogeneous DGL graph, or a data set (or list) of exactly one.
+        split: which column of masks of shape (N, S), one per split.
     """
     if not hasattr(graph, "ndata") and hasattr(graph, "__getitem__"):
         if len(graph) != 1:
@@ -41,5 +42,5 @@ def from_dgl(graph: Any) -> Graph:
         None if weights is None else as_array(weights).reshape(-1),
         features=as_matrix(nodes["feat"]) if "feat" in nodes else None,
         labels=as_labels(nodes["label"]) if "label" in nodes else None,
-        splits=as_splits(nodes.get),
+        splits=as_splits(nodes.get, split),
     )

@@ -5,20 +5,26 @@ Shapes: N nodes, E edge entries, F features, C classes
 
 from typing import Any
 
-from nagphormer.data.graph import Graph, from_edges, from_scipy
-from nagphormer.data.tensors import as_array, as_labels, as_matrix, as_splits
+import numpy as np
+
+from nagphormer.data.graph import Graph, check_weights, from_edges, from_scipy
+from nagphormer.data.tensors import as_array, as_labels, as_matrix, as_splits, check_split
 from nagphormer.errors import UserError
+from nagphormer.progress import note
 
 
-def from_pyg(data: Any) -> Graph:
+def from_pyg(data: Any, split: int = 0) -> Graph:
     """Build a graph from a `torch_geometric.data.Data`, or from a data set that holds one.
 
-    Read are `edge_index` (or `adj_t`), `edge_weight` (or an `edge_attr` of one dimension), `x`, `y` and the
-    masks `train_mask`, `val_mask` and `test_mask`. Masks of shape (N, S), one column per split, give the
-    first split. Labels may be (N,), (N, 1) with NaN for unknown, or (N, C) of 0 and 1 for multi-label tasks.
+    Read are `edge_index` (or `adj_t`), weights, `x`, `y` and splits. Weights are `edge_weight`, `weight` or an
+    `edge_attr` with one number an edge; one with more is not used, and a line says so. Splits are the masks
+    `train_mask`, `val_mask` and `test_mask`, or where there are none the positions `train_idx`, `val_idx` (or
+    `valid_idx`) and `test_idx`. Labels may be (N,), (N, 1) with NaN for unknown, or (N, C) of 0 and 1 for multi-label
+    tasks.
 
     Args:
         data: the Data object, or a data set (or list) of exactly one.
+        split: which column of masks of shape (N, S), one per split.
 
     >>> import torch
     >>> from torch_geometric.data import Data
@@ -26,18 +32,28 @@ def from_pyg(data: Any) -> Graph:
     2
     """
     data, splits = _single_graph(data)
+    if splits:
+        check_split(split, 1)
+    labels = getattr(data, "y", None)
+    return unlabeled(
+        data,
+        labels=None if labels is None else as_labels(labels),
+        splits=splits or as_splits(lambda name: getattr(data, name, None), split),
+    )
+
+
+def unlabeled(data: Any, **parts: Any) -> Graph:
+    """A graph of what tokens depend on, edges and features; `parts` are further ones of `from_scipy`."""
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
         raise UserError(
             f"{type(data).__name__} has nodes of several types, which this model does not know: "
             f"pass data.to_homogeneous(), or build a Data from one node type and its edges"
         )
-    parts: dict[str, Any] = {"splits": splits or as_splits(lambda name: getattr(data, name, None))}
-    for part, attribute, convert in (("features", "x", as_matrix), ("labels", "y", as_labels)):
-        value = getattr(data, attribute, None)
-        parts[part] = None if value is None else convert(value)
+    features = getattr(data, "x", None)
+    parts["features"] = None if features is None else as_matrix(features)
     if getattr(data, "edge_index", None) is not None:
         source, target = as_array(data.edge_index)  # (2, E)
-        return from_edges(source, target, _num_nodes(data), _weights(data), **parts)
+        return from_edges(source, target, _num_nodes(data), _weights(data, len(source)), **parts)
     if getattr(data, "adj_t", None) is not None:
         return from_scipy(as_matrix(data.adj_t), **parts)
     raise UserError(f"{type(data).__name__} has neither edge_index nor adj_t: is it a PyG graph?")
@@ -68,9 +84,22 @@ def _num_nodes(data: Any) -> int:
     raise UserError("the number of nodes is unknown: set data.num_nodes")
 
 
-def _weights(data: Any) -> Any:
-    weights = getattr(data, "edge_weight", None)
-    if weights is not None:
-        return as_array(weights).reshape(-1)
-    weights = getattr(data, "edge_attr", None)
-    return as_array(weights) if weights is not None and len(weights.shape) == 1 else None
+def _weights(data: Any, num_edges: int) -> np.ndarray | None:
+    """One number for every edge entry, (E,); `weight` is what PyG's own `from_networkx` calls it."""
+    for attribute in ("edge_weight", "weight", "edge_attr"):
+        value = getattr(data, attribute, None)
+        if value is None or (attribute == "weight" and np.shape(value)[:1] != (num_edges,)):  # of nodes, or a graph
+            continue
+        weights = as_array(value)
+        if weights.dtype.kind in "biuf" and weights.size == len(weights):
+            return _checked(weights.reshape(-1), attribute)
+        note(f"{attribute} of shape {weights.shape} is not used: a weight is one number an edge")
+    return None
+
+
+def _checked(weights: np.ndarray, attribute: str) -> np.ndarray:
+    """The same, or the attribute that holds wrong ones."""
+    try:
+        return check_weights(weights)
+    except UserError as error:
+        raise UserError(f"{error}; these are data.{attribute}: where they are no weights, set it to None") from error

@@ -11,6 +11,10 @@ import scipy.sparse as sp
 
 from nagphormer.data.graph import SPLITS
 from nagphormer.errors import UserError
+from nagphormer.progress import note
+
+_POSITIONS = {"train_idx": "train", "val_idx": "val", "valid_idx": "val", "test_idx": "test"}
+"""Names under which positions are found, and their split."""
 
 
 def as_array(tensor: Any) -> np.ndarray:
@@ -57,16 +61,26 @@ def as_labels(tensor: Any) -> np.ndarray:
     return labels
 
 
-def as_splits(find: Callable[[str], Any]) -> dict[str, np.ndarray]:
-    """Splits from masks (N,), or (N, S) of which the first column is taken.
+def as_splits(find: Callable[[str], Any], split: int = 0) -> dict[str, np.ndarray]:
+    """Splits from masks (N,), or (N, S) of which one column is taken; else from positions.
 
     Args:
-        find: gives the mask called `train_mask`, `val_mask` or `test_mask`, or None.
+        find: gives what is called `train_mask`, `val_mask`, `test_mask`, `train_idx` …, or None.
+        split: which column; a mask of one dimension counts for every split.
     """
-    splits = {}
-    for split in SPLITS:
-        mask = find(f"{split}_mask")
-        if mask is not None:
-            mask = as_array(mask)
-            splits[split] = (mask[:, 0] if mask.ndim == 2 else mask).astype(bool)  # (N, S) -> (N,)
-    return splits
+    found = {name: find(f"{name}_mask") for name in SPLITS}
+    masks = {name: as_array(mask) for name, mask in found.items() if mask is not None}
+    widths = [mask.shape[1] for mask in masks.values() if mask.ndim == 2]
+    check_split(split, min(widths, default=1))
+    if widths:
+        note(f"the masks hold {min(widths):,} splits: number {split} is taken, another by split=")
+    if masks:
+        return {name: (mask[:, split] if mask.ndim == 2 else mask).astype(bool) for name, mask in masks.items()}
+    return {name: as_array(find(key)) for key, name in _POSITIONS.items() if find(key) is not None}
+
+
+def check_split(split: int, num_splits: int) -> None:
+    """Refuse the number of a split that is not there."""
+    if not isinstance(split, int | np.integer) or not 0 <= split < num_splits:
+        there = f"are {num_splits:,} splits, 0 to {num_splits - 1:,}" if num_splits > 1 else "is one split, number 0"
+        raise UserError(f"split={split!r} cannot be taken: there {there}")
