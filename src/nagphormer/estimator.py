@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nagphormer.data.graph import Graph
+from nagphormer.data.graph import Graph, check_graph
 from nagphormer.data.splits import with_splits
 from nagphormer.device import machine
 from nagphormer.errors import UserError, nearest
@@ -208,6 +208,7 @@ class NodeClassifier:
             graph: a graph with labels; without splits it gets a random one, and a warning says so.
             tokens: its token store, for graphs whose tokens should stay on disk; made in memory by default.
         """
+        check_graph(graph)
         params = {name: value for name, value in self.get_params().items() if name != "recipe"}
         given = resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)
         graph, here = with_splits(graph, given.seed), machine(given.device)
@@ -261,6 +262,7 @@ class NodeClassifier:
         One of accuracy, macro_f1, micro_f1 and roc_auc, of which more is better, or log_loss and ece, of which less is.
         """
         run = self._fitted()
+        check_graph(graph)
         check_metric(metric)
         nodes, target = predict.question(run, graph, split)
         return METRICS[metric](target, predict.probabilities(run, self._source_of(graph, tokens), nodes))
@@ -297,6 +299,7 @@ class NodeClassifier:
         return self._run
 
     def _infer(self, work: Any, graph: Graph, nodes: Any, node_ids: Any, tokens: TokenStore | None) -> np.ndarray:
+        check_graph(graph)
         positions = predict.positions(graph, nodes, node_ids)
         return work(self._fitted(), self._source_of(graph, tokens), positions)
 

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nagphormer.data.classes import name_classes
+from nagphormer.data.doors import no_graph
 from nagphormer.data.values import FeatureKind, fingerprint, fingerprints_by_container, kind_of
 from nagphormer.errors import UserError
 
@@ -35,8 +36,8 @@ class Graph:
 
     indptr: np.ndarray
     """Row starts of the CSR adjacency, (N+1,) int64."""
-    indices: np.ndarray
-    """Neighbors of every node in ascending order, (2E,) int32 (int64 from 2³¹ nodes on)."""
+    indices: np.ndarray = field(default_factory=lambda: np.empty(0, np.int32))
+    """Neighbors of every node in ascending order, (2E,) int32 (int64 from 2³¹ nodes on); none by default."""
     weights: np.ndarray | None = None
     """Positive edge weights, (2E,) float32, or None when every edge counts alike."""
     features: Features = None
@@ -57,6 +58,10 @@ class Graph:
     """Names of the features in the order of their columns, where the source had any."""
     drawn: bool = False
     """Whether the splits were drawn from a seed here, rather than given by a file or the user."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.indptr, np.ndarray) or self.indptr.ndim != 1:
+            raise no_graph(self.indptr)
 
     @property
     def num_nodes(self) -> int:
@@ -152,6 +157,12 @@ class Graph:
             f"num_features={self.num_features:,}, num_classes={self.num_classes}, "
             f"splits={ {split: len(idx) for split, idx in self.splits.items()} })"
         )
+
+
+def check_graph(graph: Any) -> None:
+    """Refuse anything but a Graph, and name the function that makes one of it."""
+    if not isinstance(graph, Graph):
+        raise no_graph(graph)
 
 
 def arrays_of(graph: Graph) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nagphormer.data.graph import Graph
+from nagphormer.data.graph import Graph, check_graph
 from nagphormer.errors import UserError
 
 
@@ -144,6 +144,7 @@ def labeled_among(graph: Graph, nodes: np.ndarray) -> np.ndarray:
 
 def labeled_nodes(graph: Graph) -> np.ndarray:
     """Positions of the nodes with a known label, ascending; every node of a multi-label graph counts."""
+    check_graph(graph)
     if graph.labels is None:
         raise UserError("the graph has no labels to split: give labels when building it")
     if graph.labels.ndim == 2:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nagphormer import __version__
-from nagphormer.data.graph import Graph
+from nagphormer.data.graph import Graph, check_graph
 from nagphormer.device import gpu_memory, resolve_device, usable_memory
 from nagphormer.errors import Taken, UserError
 from nagphormer.files import check_vacant, format_size, new_folder
@@ -58,6 +58,7 @@ def hop_tokens(
     >>> hop_tokens(synthetic_graph(100, 300, 8, 2), hops=3).shape
     (100, 4, 8)
     """
+    check_graph(graph)
     tokens = TokenSettings(hops=hops, encoding_dim=encoding_dim, dtype=dtype, feature_scaling=feature_scaling)
     return make_tokens(graph, tokens, out, memory, device, cluster)
 

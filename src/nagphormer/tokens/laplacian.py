@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from nagphormer.data.components import connected_components
-from nagphormer.data.graph import Graph
+from nagphormer.data.graph import Graph, check_graph
 from nagphormer.device import gpu_memory, resolve_device
 from nagphormer.errors import UserError
 from nagphormer.files import format_size
@@ -94,6 +94,7 @@ def laplacian_encoding(
     >>> laplacian_encoding(synthetic_graph(100, 300, 0, 2), 3).shape
     (100, 3)
     """
+    check_graph(graph)
     return solve(graph, dim, tol, seed, device, time_limit).vectors
 
 
