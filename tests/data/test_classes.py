@@ -113,3 +113,23 @@ def test_labels_of_a_multi_label_graph_are_matched_by_name():
     assert Classes(2, ("a", "b"), True).targets(graph, np.arange(2)).tolist() == [[0, 1], [0, 1]]
     with pytest.raises(UserError, match="'c'"):
         Classes(2, ("a", "c"), True).targets(graph, np.arange(2))
+
+
+def test_labels_by_name_are_what_a_model_decides_and_unknown_ones_are_empty():
+    named = from_scipy(np.eye(4), labels=["b", "a", "", "b"])
+    assert named.label_names().tolist() == ["b", "a", "", "b"]
+    assert named.label_names([2, 0]).tolist() == ["", "b"]
+    assert from_scipy(np.eye(3), labels=[1, -1, 0]).label_names(slice(2)).tolist() == [1, -1]
+    several = np.array([[1, 0], [1, 1]])
+    assert from_scipy(np.eye(2), labels=several, class_names=["x", "y"]).label_names().tolist() == several.tolist()
+
+
+def test_labels_by_name_read_back_the_same():
+    named = from_scipy(np.eye(4), labels=["10", "9", "", "10"])
+    back = from_scipy(np.eye(4), labels=named.label_names())
+    assert (back.labels.tolist(), back.class_names) == (named.labels.tolist(), named.class_names)
+
+
+def test_a_graph_without_labels_has_no_names_of_them():
+    with pytest.raises(UserError, match="has no labels"):
+        from_scipy(np.eye(2)).label_names()

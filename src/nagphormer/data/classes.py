@@ -137,3 +137,16 @@ class Classes:
 def name_of(names: tuple[str, ...] | None, label: int) -> str:
     """What a class is called."""
     return str(label) if names is None else names[label]
+
+
+def label_names(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """Labels of some nodes as a model gives its decisions: names where there are any, the empty one for unknown.
+
+    Without names they are numbers, -1 for unknown, (n,); of several labels a node 0 and 1, (n, C).
+    """
+    if graph.labels is None:
+        raise UserError("the graph has no labels: give labels when building it")
+    labels = np.asarray(graph.labels)[nodes]
+    if graph.class_names is None or labels.ndim == 2:
+        return labels
+    return np.array([*graph.class_names, ""])[labels]  # -1 is the last

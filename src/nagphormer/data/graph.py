@@ -16,8 +16,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from nagphormer.data.classes import name_classes
+from nagphormer.data.classes import label_names, name_classes
 from nagphormer.data.doors import no_graph
+from nagphormer.data.export import nodes_table, to_networkx, to_pyg
+from nagphormer.data.frames import Frame, as_frame
+from nagphormer.data.nodes import positions
+from nagphormer.data.subgraph import subgraph
 from nagphormer.data.values import FeatureKind, fingerprint, fingerprints_by_container, kind_of
 from nagphormer.errors import UserError
 
@@ -135,6 +139,58 @@ class Graph:
     def with_name(self, name: str) -> Graph:
         """The same graph under another name."""
         return self.altered(name=name)
+
+    def subgraph(self, nodes: Any = None, *, node_ids: Any = None) -> Graph:
+        """The graph of some nodes, in that order, and of the edges between them.
+
+        Features, labels, class names and ids come along; where there are no ids the positions in this graph become
+        ids. Of each split those nodes stay that are kept, if any.
+
+        Args:
+            nodes: positions, a slice or a mask.
+            node_ids: the user's own ids instead of positions.
+        """
+        return subgraph(self, positions(self, nodes, node_ids))
+
+    def label_names(self, nodes: Any = None, *, node_ids: Any = None) -> np.ndarray:
+        """Labels by name, as `NodeClassifier.predict` gives classes; unknown ones are the empty string.
+
+        Where the classes have no names they are numbers, -1 for unknown.
+
+        Args:
+            nodes: positions, a slice or a mask; all by default.
+            node_ids: the user's own ids instead of positions.
+
+        Returns:
+            (n,) names or numbers; (n, C) of 0 and 1 for multi-label tasks.
+        """
+        return label_names(self, positions(self, nodes, node_ids))
+
+    def nodes_frame(self, kind: Frame = "pandas") -> Any:
+        """A table of the nodes with columns `id`, `label` and `split`, the last two where the graph has them.
+
+        Unknown labels are missing, and so is the split of a node in none; several labels of a node are a list.
+        Features are not in it: `graph.features` has them row by row in the same order.
+
+        Args:
+            kind: `pandas`, `polars`, or `arrow` for a PyArrow table.
+        """
+        return as_frame(nodes_table(self), kind)
+
+    def to_pyg(self) -> Any:
+        """A PyG `Data` with `edge_index` both ways, `edge_weight`, `x`, `y` and masks, as far as the graph has them.
+
+        Labels are -1 where unknown, and floats of 0 and 1 for several a node; sparse features are a sparse COO tensor.
+        `from_pyg` reads it back, without the ids and the names of classes, for which PyG has no place.
+        """
+        return to_pyg(self)
+
+    def to_networkx(self) -> Any:
+        """A `networkx.Graph`: ids are its nodes, with attributes `label` and `split`; edges have `weight`, if any.
+
+        `from_networkx(…, label="label", split="split")` reads it back; features do not come along.
+        """
+        return to_networkx(self)
 
     def altered(self, **changes: Any) -> Graph:
         """A copy with parts changed that the fingerprint does not depend on."""
