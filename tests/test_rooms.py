@@ -14,7 +14,7 @@ ROOMS = (
     ("model",),
     ("training",),
     ("inference",),
-    ("estimator", "commands"),
+    ("estimator", "pyg", "commands"),
     ("cli",),
     ("__main__",),
 )
