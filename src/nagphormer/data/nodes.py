@@ -21,20 +21,25 @@ def positions(graph: Graph, nodes: Any, node_ids: Any = None) -> np.ndarray:
         if nodes is not None:
             raise UserError("give nodes (positions) or node_ids (your own ids), not both")
         return _find(graph, node_ids)
+    return chosen(nodes, graph.num_nodes)
+
+
+def chosen(nodes: Any, num_nodes: int) -> np.ndarray:
+    """Node positions from positions, a slice or a mask, (n,) int64; all without any."""
     if nodes is None:
-        return np.arange(graph.num_nodes)
+        return np.arange(num_nodes)
     if isinstance(nodes, slice):
-        return np.arange(graph.num_nodes)[nodes]
+        return np.arange(num_nodes)[nodes]
     found = np.atleast_1d(np.asarray(nodes))
     if found.dtype == bool:
-        if found.shape != (graph.num_nodes,):
-            raise UserError(f"the mask of nodes has shape {found.shape}, not ({graph.num_nodes},)")
+        if found.shape != (num_nodes,):
+            raise UserError(f"the mask of nodes has shape {found.shape}, not ({num_nodes},)")
         return np.flatnonzero(found)
     if found.ndim != 1 or (len(found) and found.dtype.kind not in "iu"):
         raise UserError("nodes must be positions, a slice or a mask; your own ids go into node_ids=")
-    outside = found[(found < 0) | (found >= graph.num_nodes)]
+    outside = found[(found < 0) | (found >= num_nodes)]
     if len(outside):
-        raise UserError(f"there is no node {outside[0]}: positions are 0 to {graph.num_nodes - 1:,}")
+        raise UserError(f"there is no node {outside[0]}: positions are 0 to {num_nodes - 1:,}")
     return found.astype(np.int64)
 
 

@@ -8,7 +8,7 @@ import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import check_size, checksum, read_json, write_json
 from nagphormer.settings import TokenSettings, read_settings, settings_to_write
+
+if TYPE_CHECKING:
+    from nagphormer.tokens.dataset import TokenDataset
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -194,6 +197,29 @@ class TokenStore:
     def num_bytes(self) -> int:
         """Bytes of all tokens."""
         return sum(block.nbytes for block in self.blocks)
+
+    def dataset(self, labels: Any, nodes: Any = None) -> "TokenDataset":
+        """Tokens and labels for a `torch.utils.data.DataLoader`, which reads a batch by one gather.
+
+        Args:
+            labels: of all nodes, as in `graph.labels`: (N,) whole numbers, or (N, C) of 0 and 1, given as floats.
+            nodes: positions, a slice or a mask; all by default, also those whose label is unknown (-1).
+
+        >>> from nagphormer import hop_tokens, synthetic_graph
+        >>> from torch.utils.data import DataLoader
+        >>> graph = synthetic_graph(100, 300, 8, 2)
+        >>> data = hop_tokens(graph, hops=3).dataset(graph.labels)
+        >>> tokens, label = next(iter(DataLoader(data, batch_size=50, shuffle=True)))
+        >>> tokens.shape, label.shape
+        (torch.Size([50, 4, 8]), torch.Size([50]))
+        """
+        from nagphormer.tokens.dataset import TokenDataset
+
+        return TokenDataset(self, labels, nodes)
+
+    def __reduce__(self) -> Any:
+        """For other processes, such as a loader's workers: a store on disk is opened there, not sent."""
+        return (TokenStore, (self.blocks, self.manifest)) if self.path is None else (TokenStore.open, (self.path,))
 
     def __len__(self) -> int:
         return self.shape[0]
