@@ -1,5 +1,7 @@
 """Which work the GPU's kernels are used for; that they equal the plain lines is shown in `test_kernels.py`."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -33,3 +35,12 @@ def test_the_cpu_has_no_use_for_them(monkeypatch):
         assert ops._enough
         assert not ops.fused(torch.zeros(2))
         assert not ops.captured(torch.zeros(2))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
+def test_what_torch_records_takes_the_plain_path(monkeypatch):
+    monkeypatch.setattr(ops, "_enough", True)
+    on_gpu, seen = SimpleNamespace(is_cuda=True, dtype=torch.float32), []
+    torch.jit.trace(lambda x: seen.append(ops.fused(on_gpu)) or x + 1, (torch.ones(2),), check_trace=False)
+    assert seen == [False]
+    assert ops.fused(on_gpu)

@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from nagphormer.model.recorded import recorded
+
 
 class Dropout(nn.Module):
     """Zero each entry with probability `rate` and scale the rest by 1 / (1 - rate).
@@ -25,7 +27,7 @@ class Dropout(nn.Module):
         """Any shape, kept."""
         if self.active_rate == 0:
             return x
-        if x.device.type != "cpu":
+        if x.device.type != "cpu" or recorded():
             return functional.dropout(x, self.rate)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)

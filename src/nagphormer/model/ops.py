@@ -14,6 +14,7 @@ from torch import nn
 
 from nagphormer.model import kernels
 from nagphormer.model.dropout import Dropout
+from nagphormer.model.recorded import recorded
 
 REPAID = 6e10
 """Hidden values, B·T·D of all layers and batches of a training, after which compiling has been paid back (H200)."""
@@ -42,7 +43,7 @@ def enough_work(values: float, shape: Hashable) -> Iterator[None]:
 
 def fused(tensor: torch.Tensor) -> bool:
     """Whether a kernel is to work on a tensor."""
-    return _enough and tensor.is_cuda and tensor.dtype != torch.float64
+    return _enough and tensor.is_cuda and tensor.dtype != torch.float64 and not recorded()
 
 
 def captured(tensor: torch.Tensor) -> bool:
@@ -57,7 +58,7 @@ def attend(qkv: torch.Tensor, dropout: Dropout) -> torch.Tensor:
     """
     if fused(qkv) and kernels.can_attend(qkv):
         return kernels.attend(qkv, dropout.active_rate)
-    query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each (B, H, T, d)
+    query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()  # each (B, H, T, d)
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)  # (B, H, T, T)
     attention = dropout(scores.softmax(dim=-1))
     mixed = mix_values(attention, value).transpose(1, 2)  # (B, T, H, d)
