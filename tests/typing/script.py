@@ -7,12 +7,13 @@ import numpy as np
 import torch
 
 import nagphormer as ng
+from nagphormer.pyg import HopTokens
 
 graph = ng.from_scipy(np.eye(4), np.eye(4), [0, 1, 0, 1])
 for other in (
     ng.load_graph("cora", split="public", seed=1),
     ng.read_ogb("arxiv"),
-    ng.from_pyg(None),
+    ng.from_pyg(None, split=3),
     ng.from_dgl(None),
 ):
     assert_type(other, ng.Graph)
@@ -22,11 +23,16 @@ graph = ng.per_class_split(ng.random_split(ng.synthetic_graph(500, 2000, 16, 3),
 assert_type(graph.with_splits(train=[0, 1], val=np.array([2])), ng.Graph)
 assert_type(graph.num_nodes + graph.num_edges + graph.num_features + graph.num_classes, int)
 assert_type(graph.node_ids, np.ndarray)
+assert_type(graph.subgraph([0, 1]), ng.Graph)
+assert_type(graph.label_names(slice(2)), np.ndarray)
+frame, data, net = graph.nodes_frame("polars"), graph.to_pyg(), graph.to_networkx()
 assert_type(ng.laplacian_encoding(graph, 10), np.ndarray)
 store = ng.hop_tokens(graph, hops=3, encoding_dim=2, dtype="bfloat16", feature_scaling="row", out="tokens")
 assert_type(store, ng.TokenStore)
 assert_type(ng.TokenStore.open("tokens").shape, tuple[int, int, int])
 assert_type(store[[0, 1]], np.ndarray)
+assert_type(len(store.dataset(graph.labels, nodes=[0, 1])), int)
+assert_type(HopTokens(hops=3, encoding_dim=2, feature_scaling="row").hops, int)
 network = ng.NAGphormer(ng.ModelConfig(input_dim=16, num_classes=3, readout="sum"))
 assert_type(network.config, ng.ModelConfig)
 logits = network.classify(network.embed(torch.zeros(2, 4, 16)))
