@@ -1,12 +1,21 @@
 """The command line: its flags for all commands, and the table of commands, each loaded when it is called."""
 
+import os
 import signal
 import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import (
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from nagphormer import __version__
 from nagphormer.commands import terminal
@@ -68,13 +77,59 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     warnings.showwarning = lambda message, *_: print(f"nagphormer: warning: {message}", file=sys.stderr)
     try:
-        app.meta()
-    except UserError as error:
-        print(f"nagphormer: {error}", file=sys.stderr)
-        sys.exit(2)
+        _launch()
+    except BrokenPipeError:  # as with `| head`: nobody reads any more
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):  # Python still writes what it holds back, and would complain
+            os.dup2(nowhere, stream.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except KeyboardInterrupt:
         terminal.stopped("interrupted")
         sys.exit(130)
+
+
+def _launch() -> None:
+    """Run one command and say what the user can mend."""
+    try:
+        app.meta(exit_on_error=False, print_error=False)
+    except (UserError, CycloptsError) as error:
+        text = _explain(error) if isinstance(error, CycloptsError) else str(error)
+        print(f"nagphormer: {text}", file=sys.stderr)
+        sys.exit(2)
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # which rich makes exit code 1 while it prints help
+            raise stop.__context__ from None
+        raise
+    finally:
+        sys.stdout.flush()
+
+
+def _explain(error: CycloptsError) -> str:
+    """What the parser refused, in a line."""
+    command = " ".join(error.command_chain or ("nagphormer",))
+    unused = error.unused_tokens or [""]
+    if isinstance(error, UnknownOptionError):
+        return _no_flag(command, error.token.keyword or error.token.value, *error.argument_collection)
+    if isinstance(error, UnknownCommandError) and unused[0].startswith("-"):
+        return _no_flag(command, unused[0])
+    if isinstance(error, UnknownCommandError):
+        hint = nearest(unused[0], list(COMMANDS))
+        return f"there is no command {unused[0]!r}.{hint} Commands are: {', '.join(COMMANDS)}"
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        name = error.keyword or error.argument.name
+        if unused[0].startswith("-") and unused[0] != name:  # misspelled, perhaps
+            return _no_flag(command, unused[0], error.argument)
+        return f"{command} needs {name}{' with a value' * name.startswith('-')}: nagphormer {command} --help says more"
+    if isinstance(error, UnusedCliTokensError):
+        return f"{command} has no use for {unused[0]!r}: nagphormer {command} --help says what it takes"
+    text = " ".join(str(error).split())
+    return text[:1].lower() + text[1:].rstrip(".")
+
+
+def _no_flag(command: str, flag: str, *arguments: Any) -> str:
+    every = (*arguments, *app.meta.assemble_argument_collection())
+    known = [name for argument in every for name in argument.names if name.startswith("-")]
+    return f"{command} has no flag {flag}.{nearest(flag, known)}".rstrip(".")
 
 
 def _terminate(number: int, frame: Any) -> None:
