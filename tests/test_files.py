@@ -2,6 +2,7 @@ import errno
 import os
 import platform
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,25 @@ from nagphormer.files import (
 )
 def test_sizes_are_read(text, num_bytes):
     assert parse_size(text) == num_bytes
+
+
+def test_a_folder_to_be_replaced_is_there_until_the_new_one_is(tmp_path, monkeypatch):
+    target = tmp_path / "folder"
+    for name in ("one", "two"):
+        with new_folder(target, replace=True) as staging:
+            (staging / name).touch()
+            assert target.exists() == (name == "two")
+    rename = Path.rename
+
+    def refuse(path, other):
+        if "partial" in path.name:
+            raise OSError(errno.EIO, "broken")
+        return rename(path, other)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="broken"), new_folder(target, replace=True) as staging:
+        (staging / "three").touch()
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["folder", "folder/two"]
 
 
 @pytest.mark.parametrize("text", ["", "GB", "4XB", "-4GB", "four", "4GB each", "nan", "0", "0GB", "0.1B", None])

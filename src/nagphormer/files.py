@@ -45,17 +45,21 @@ def format_size(num_bytes: float) -> str:
 
 
 @contextmanager
-def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Path]:
+def new_folder(path: str | os.PathLike[str], num_bytes: int = 0, replace: bool = False) -> Iterator[Path]:
     """Give a temporary folder that takes the name `path` when the block ends well, and vanishes when not.
 
     Args:
         path: where the folder shall be; must not exist yet, or be an empty folder.
         num_bytes: about how much will be written; refused before work when the disk has less free.
+        replace: put it in place of a folder that is there, which goes only then.
     """
     target = Path(path).absolute()
-    check_vacant(target)
+    if not replace:
+        check_vacant(target)
     _sweep(target)
     staging = target.with_name(f".{target.name}.partial-{platform.node()}-{os.getpid()}")
+    # not swept: should the machine stop between two renamings, what was there is still there under this name
+    older = target.with_name(f".{target.name}.replaced-{platform.node()}-{os.getpid()}")
     with writable(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(target.parent).free
@@ -70,6 +74,8 @@ def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Pat
         with writable(target):
             yield staging
             _sync(staging)
+            if replace and target.exists():
+                target.rename(older)
             try:
                 staging.rename(target)  # replaces an empty folder, refuses a full one
             except OSError as error:
@@ -77,8 +83,11 @@ def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Pat
                     raise
                 raise Taken(f"{target} was written by another process meanwhile: choose another folder") from error
             _sync_entry(target.parent)
+            shutil.rmtree(older, ignore_errors=True)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
+        if replace and older.exists() and not target.exists():
+            older.rename(target)
         raise
 
 

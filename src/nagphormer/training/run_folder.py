@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from nagphormer import __version__
 from nagphormer.data.classes import Classes
 from nagphormer.errors import UserError
-from nagphormer.files import new_file, read_json, write_json
+from nagphormer.files import new_file, new_folder, read_json, write_json
 from nagphormer.model.network import NAGphormer
 from nagphormer.settings import TokenSettings, TrainConfig, read_settings, read_yaml, settings_to_write
 from nagphormer.training.checkpoint import Checkpoints
@@ -137,6 +137,15 @@ def check_vacant_run(folder: Path) -> None:
         not folder.is_dir() or any(file.name not in start and file.name[0] != "." for file in folder.iterdir())
     ):
         raise UserError(f"{folder} is not empty: choose another folder")
+
+
+def replace_run(path: str | os.PathLike[str], run: Run) -> None:
+    """Write a run in place of the one in a folder, which goes, with all in it, when the new one is complete."""
+    folder = Path(path)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        _read_manifest(folder)  # refuses what is no run
+    with new_folder(folder, replace=True) as staging:
+        RunFolder(staging).write(run)
 
 
 def is_finished(folder: Path) -> bool:
