@@ -49,7 +49,8 @@ def run(
         out: folder for the run.
         tokens: the graph's token store; by default it is made beside the run where it is needed, and used again.
         recipe: a recipe's name (paper), which picks the data set's settings by the graph's name, or a YAML file.
-        resume: go on with the run in that folder where it was stopped; start it if there is none.
+        resume: go on with the run in that folder where it was stopped, or, with more --epochs than it had, where they
+            ended; start it if there is none.
         gpu_memory: GPU memory to take at most, such as 8GB; tokens that do not fit are streamed.
         tensorboard: also write events for TensorBoard into the run folder (extra `tensorboard`).
         allow_pickle: let a data set's download be read from pickles, which can run any code.
@@ -63,7 +64,7 @@ def run(
     from nagphormer.training.plan import decide
     from nagphormer.training.ranks import ranks_of_torchrun
     from nagphormer.training.run import train
-    from nagphormer.training.run_folder import RunFolder
+    from nagphormer.training.run_folder import PREDICTIONS, RunFolder
 
     settings = asdict(flags)
     with ranks_of_torchrun(settings["device"]) as ranks:
@@ -82,7 +83,7 @@ def run(
         with timed(f"training on {counts} nodes" + (f", {ranks.count} ranks" if ranks.count > 1 else "")):
             trained, source = train(loaded, plan, here, store, folder, tensorboard)
         if ranks.first and not trained.diverged:
-            write_predictions(trained, source, loaded, out / "predictions.parquet")
+            write_predictions(trained, source, loaded, out / PREDICTIONS)
         ranks.wait()
     if not ranks.first:
         return

@@ -8,6 +8,7 @@ ended. Nothing in it is a pickle.
 import json
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ from nagphormer.data.classes import Classes
 from nagphormer.errors import UserError
 from nagphormer.files import new_file, new_folder, read_json, write_json
 from nagphormer.model.network import NAGphormer
+from nagphormer.progress import note
 from nagphormer.settings import TokenSettings, TrainConfig, read_settings, read_yaml, settings_to_write
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History, read_history
@@ -34,7 +36,7 @@ from nagphormer.training.run import GraphFacts, Member, Run, StoreFacts, Subject
 
 FORMAT = 1
 MANIFEST, MODEL, CONFIG, METRICS, STATE = "manifest.json", "model.safetensors", "config.yaml", "metrics.jsonl", "state"
-SPLITS = "splits.safetensors"
+SPLITS, PREDICTIONS = "splits.safetensors", "predictions.parquet"
 KEYS = ("graph", "input_dim", "num_classes", "class_names", "multi_label", "tokens")
 
 
@@ -80,6 +82,31 @@ class RunFolder:
                     self.path.rmdir()
             raise
 
+    def ended(self, plan: Plan) -> Run | None:
+        """The run in the folder, where it ended and keeps no checkpoint to go on from; else None."""
+        begun, state = self.begun, self.path / STATE
+        if begun is None or not self.ranks.agreed(is_finished(self.path) and not any(state.glob("*.json"))):
+            return None
+        run, epochs = load_run(self.path), begun.resolved.epochs
+        if run.best.ended_by == "epochs" and plan.resolved.epochs > epochs:
+            raise UserError(
+                f"{self.path} holds a run of {epochs} epochs without {STATE}/, which NodeClassifier.save does not "
+                f"write: it cannot go on to {plan.resolved.epochs}; choose another folder"
+            )
+        note(
+            f"the run in {self.path} was ended by {run.best.ended_by} after epoch {run.best.outcome['epochs']} and "
+            f"keeps no {STATE}/: nothing is left to do"
+        )
+        return run
+
+    def extend(self, plan: Plan, subject: Subject) -> None:
+        """Where more epochs are planned than the run in the folder had, it has not ended any more."""
+        if self.begun is None or self.begun.resolved.epochs == plan.resolved.epochs or not self.ranks.first:
+            return
+        for name in (MODEL, PREDICTIONS):
+            (self.path / name).unlink(missing_ok=True)
+        _write_start(self.path, plan, subject)
+
     def history(self, tensorboard: bool = False) -> History:
         """Where records of epochs go; those of ranks that do not write stay in memory."""
         if not self.ranks.first:
@@ -91,13 +118,15 @@ class RunFolder:
         return Checkpoints(self.path / STATE)
 
     def finish(self, run: Run) -> None:
-        """Write how training ended, then the weights."""
+        """Write how training ended, then the weights; where patience ended it, checkpoints are of no more use."""
         if not self.ranks.first:
             return
         _write_manifest(self.path, run.best.plan, run, run.best.outcome)
         with new_file(self.path / MODEL) as staging:
             weights = run.best.model.state_dict()
             save_file({name: tensor.cpu().contiguous() for name, tensor in weights.items()}, staging)
+        if run.best.ended_by == "patience":
+            shutil.rmtree(self.path / STATE, ignore_errors=True)
 
     def write(self, run: Run) -> None:
         """Write a run that was trained elsewhere."""
@@ -115,7 +144,7 @@ class RunFolder:
             raise UserError(f"{holds} on another graph: choose another folder")
         found, wanted = asdict(begun.resolved), asdict(plan.resolved)
         for name, value in wanted.items():
-            if found[name] != value:
+            if found[name] != value and not (name == "epochs" and value > found[name]):
                 raise UserError(f"{holds} with {name}={found[name]!r}, not {value!r}: choose another folder")
         if manifest["graph"]["labels"] != subject.graph.labels:
             raise UserError(f"{holds} on other labels: choose another folder")
