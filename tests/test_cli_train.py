@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 COLUMNS = ["node_id", "prediction", "probability", "p_ash", "p_birch", "p_cedar"]
+COLUMNS += ["label", "split", "correct"]
 RUN_FILES = ["config.yaml", "manifest.json", "metrics.jsonl", "model.safetensors", "predictions.parquet"]
 RUN_FILES += ["splits.safetensors", "state"]
 
@@ -320,6 +321,33 @@ def test_predict_writes_a_table(name, run, trained, tmp_path):
     np.testing.assert_allclose(table["p_ash"], expected["p_ash"], rtol=1e-6)
 
 
+def test_predict_takes_some_nodes_and_prints_their_table(run, trained, graph, tmp_path):
+    (tmp_path / "ids.txt").write_text("node-7\nnode-3\n\nnode-7\n")
+    for named in ("node-7, node-3,node-7", "ids.txt"):
+        code, out, err = run("predict", "run", "graph", "--out", "-", "--nodes", named)
+        assert code == 0, err
+        header, *rows = out.splitlines()
+        assert header == ",".join(f'"{column}"' for column in COLUMNS)
+        assert [row.split(",")[0] for row in rows] == ['"node-7"', '"node-3"', '"node-7"']
+        assert "wrote stdout: 3 nodes, 3 classes" in err
+    assert run("predict", "run", "graph", "--out", "test.csv", "--split", "test")[0] == 0
+    table = pyarrow.csv.read_csv("test.csv")
+    assert table["node_id"].to_pylist() == graph.node_ids[graph.splits["test"]].tolist()
+    assert set(table["split"].to_pylist()) == {"test"}
+    accuracy = json.loads(run("evaluate", "run", "graph", "--json")[1])["accuracy"]
+    assert np.mean(table["correct"].to_pylist()) == pytest.approx(accuracy)
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_ends_a_table_quietly(trained, tmp_path):
+    there, here = os.pipe()
+    os.close(there)
+    command = [sys.executable, "-m", "nagphormer", "--quiet", "predict", "run", "graph", "--out", "-"]
+    with open(here, "wb") as nobody:
+        done = subprocess.run(command, cwd=tmp_path, stdout=nobody, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 @pytest.mark.filterwarnings("default:this is not the graph")
 def test_another_graph_is_warned_about_only_with_an_encoding(run, graph, tmp_path):
     named_graph(seed=1).save(tmp_path / "other")
@@ -374,6 +402,10 @@ MISTAKES = [
     ),
     ("train graph --out full", "full is not empty"),
     ("train graph --out run --resume --hops 1", "run holds a run with "),
+    ("predict run graph --out - --nodes node-0 --split test", "give --nodes or --split, not both"),
+    ("predict run graph --out - --nodes node-0,elm", "the graph has no node with id 'elm'"),
+    ("predict run graph --out - --nodes ,", "--nodes ',' names no node: give ids, separated by commas, or a file"),
+    ("predict run graph --out found --cluster --split test", "a cluster predicts all nodes into a folder"),
     ("train wide --out run --resume", "run holds a run on another graph"),
     ("evaluate nowhere graph", "nowhere is not a run folder"),
     ("evaluate graph graph", "graph is not a run folder"),

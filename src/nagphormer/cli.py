@@ -69,7 +69,7 @@ def launch(
         _limit_threads(threads)
     if config is not None:
         app.config = _read_config(config, tokens)
-    app(_with_address(tokens))
+    app(_joined(tokens))
 
 
 def main() -> None:
@@ -138,12 +138,18 @@ def _terminate(number: int, frame: Any) -> None:
     sys.exit(128 + number)
 
 
-def _with_address(tokens: tuple[str, ...]) -> list[str]:
-    """The tokens, with `--cluster` that has no address of its own meaning a local one."""
-    following = (*tokens, "--")[1:]
-    pairs = zip(tokens, following, strict=True)
-    bare = ((token, token == "--cluster" and after.startswith("-")) for token, after in pairs)
-    return [f"{token}=local" if alone else token for token, alone in bare]
+def _joined(tokens: tuple[str, ...]) -> list[str]:
+    """The tokens as the parser takes them: `--cluster` without an address means a local one, `--out -` is stdout."""
+    joined: list[str] = []
+    for token, after in zip(tokens, (*tokens, "--")[1:], strict=True):
+        if token == "-" and joined and joined[-1] == "--out=-":
+            continue
+        if token == "--cluster" and after.startswith("-"):
+            token = "--cluster=local"
+        elif token == "--out" and after == "-":
+            token = "--out=-"
+        joined.append(token)
+    return joined
 
 
 def _limit_threads(threads: int) -> None:

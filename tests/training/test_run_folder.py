@@ -292,9 +292,8 @@ def test_a_run_that_patience_ended_keeps_no_checkpoint_and_says_so_when_resumed(
     assert not (tmp_path / "run" / "state").exists()
     before = files_of(tmp_path / "run")
     again = trained(folder=tmp_path / "run", epochs=epochs, patience=4)
-    assert shown == [
-        f"the run in {tmp_path / 'run'} was ended by patience after epoch {ended} and keeps no state/: nothing is left to do"
-    ]
+    (line,) = shown
+    assert line.endswith(f"was ended by patience after epoch {ended} and keeps no state/: nothing is left to do")
     assert same_weights(weights_of(again.best.model), weights_of(first.best.model))
     assert files_of(tmp_path / "run") == before
 

@@ -4,7 +4,7 @@ Shapes: n nodes asked for, B nodes in a block, K hops, D model width, C classes
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,12 @@ def check_fits(run: Run, graph: Graph) -> None:
         )
 
 
+def splits_of(run: Run, graph: Graph) -> tuple[Mapping[str, np.ndarray], bool]:
+    """The splits that a run is judged by on a graph, and whether they are the run's own: see `split_nodes`."""
+    of_run = graph.fingerprint == run.graph.fingerprint and (graph.drawn or not graph.splits)
+    return (run.splits if of_run else graph.splits), of_run
+
+
 def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
     """Nodes of a split to judge a run by.
 
@@ -49,8 +55,8 @@ def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
     if split not in SPLITS:
         raise UserError(f"unknown split {split!r}: use train, val or test")
     same = graph.fingerprint == run.graph.fingerprint
-    of_run = same and (graph.drawn or not graph.splits)
-    nodes = (run.splits if of_run else graph.splits).get(split, np.empty(0, np.int64))
+    splits, of_run = splits_of(run, graph)
+    nodes = splits.get(split, np.empty(0, np.int64))
     if len(nodes) == 0:
         raise UserError(
             f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
