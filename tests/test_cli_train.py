@@ -18,7 +18,7 @@ import yaml
 from examples import SETTINGS, multi_label_graph, named_graph, train_model
 from safetensors.numpy import load_file
 
-from nagphormer import NodeClassifier, TokenStore, TrainConfig, hop_tokens, load_graph, random_split
+from nagphormer import NodeClassifier, TokenStore, TrainConfig, __version__, hop_tokens, load_graph, random_split
 from nagphormer.data.datasets import BUNDLED
 from nagphormer.metrics import METRICS
 from nagphormer.settings import settings_to_write
@@ -359,6 +359,51 @@ def test_another_graph_is_warned_about_only_with_an_encoding(run, graph, tmp_pat
         assert err.count("\n") == warned
 
 
+# info
+
+
+def test_info_describes_a_run(run, trained, graph):
+    code, out, err = run("info", "run", "--verify")
+    assert code == 0
+    told = dict(line.split(None, 1) for line in out.splitlines())
+    assert told["classes"] == "3: ash, birch, cedar"
+    assert told["splits"] == "train 72, val 24, test 24"
+    assert "hops 2, encoding_dim 0" in told["settings"]
+    assert told["can"] == "evaluate, predict, train longer"
+    assert err == "next: nagphormer evaluate run GRAPH --split test\n"
+    loaded, facts = NodeClassifier.load(trained), json.loads(run("info", "run", "--json")[1])
+    assert facts["settings"] == asdict(loaded.config_)
+    assert (facts["ended_by"], facts["epochs"], facts["best_epoch"]) == ("epochs", 4, loaded.best_epoch_)
+    assert facts["val_accuracy"] == loaded.history_[loaded.best_epoch_ - 1]["val_accuracy"]
+    assert facts["parameters"] == sum(weight.numel() for weight in loaded.model_.parameters())
+    assert (facts["graph"], facts["nodes"], facts["fingerprint"]) == ("small", 120, graph.fingerprint)
+    assert facts["versions"]["nagphormer"] == __version__
+
+
+def test_info_says_how_to_go_on_with_a_run_that_has_not_ended(run, trained):
+    (trained / "model.safetensors").unlink()
+    code, out, err = run("info", "run")
+    assert (code, err) == (0, "next: nagphormer train GRAPH --out run --resume\n")
+    assert "nothing: it was stopped, or is still at work" in out
+    assert json.loads(run("info", "run", "--json")[1])["can"] == ["resume"]
+
+
+def test_info_of_a_run_that_patience_ended_does_not_offer_to_train_longer(run, graph, tmp_path):
+    assert run("train", "graph", "--out", "run", *flags(epochs=500, patience=2))[0] == 0
+    (tmp_path / "run" / "state").mkdir()
+    (tmp_path / "run" / "state" / "000003.json").touch()  # as 0.1.0 left it
+    facts = json.loads(run("info", "run", "--json")[1])
+    assert (facts["ended_by"], facts["can"]) == ("patience", ["evaluate", "predict"])
+
+
+def test_info_can_see_that_weights_are_damaged(run, trained):
+    (trained / "model.safetensors").write_bytes(b"not")
+    assert run("info", "run")[0] == 0
+    code, _, err = run("info", "run", "--verify")
+    assert code == 2
+    assert "model.safetensors is not a safetensors file or is damaged" in err
+
+
 # what cannot be done
 
 
@@ -409,7 +454,6 @@ MISTAKES = [
     ("train wide --out run --resume", "run holds a run on another graph"),
     ("evaluate nowhere graph", "nowhere is not a run folder"),
     ("evaluate graph graph", "graph is not a run folder"),
-    ("info run", "run is not a tokens folder but a run folder"),
     ("evaluate run graph --split tests", "unknown split 'tests'"),
     ("evaluate run graph --device cuda", "device 'cuda' was asked for"),
     ("evaluate run wide", "trained on 8 features, but this graph has 9"),

@@ -26,7 +26,7 @@ COMMANDS = {
     "demo": "Train on the bundled citation graph Cora and compare with two plain models: "
     "no file and no network needed.",
     "import": "Turn tables (CSV, Parquet) or a downloaded data set into a graph folder.",
-    "info": "Describe a graph or a token store, and what hop tokens would cost on this machine.",
+    "info": "Describe a graph, a token store or a run, and what hop tokens would cost on this machine.",
     "prepare": "Compute the hop tokens of every node and write them as a token store.",
     "train": "Train on a graph and write a run folder: weights, settings, metrics, predictions.",
     "evaluate": "Measure a trained model on one of a graph's splits.",

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from nagphormer import __version__
 from nagphormer.errors import Taken, UserError
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -179,13 +180,23 @@ def read_json(path: Path, kind: str, version: int, keys: Iterable[str]) -> dict[
     found = content.get("kind") if isinstance(content, dict) else None
     if found != kind:
         raise UserError(f"{path.parent} is not a {kind} folder" + (f" but a {found} folder" if found else ""))
-    if content.get("format") != version:
-        raise UserError(
-            f"{path.parent} has format {content.get('format')!r} but this version reads {version}: make it again"
-        )
+    if (form := content.get("format")) != version:
+        newer = newer_version(content) or "; it is newer than this nagphormer: upgrade with pip install -U nagphormer"
+        mend = newer if isinstance(form, int) and form > version else ": make it again"
+        raise UserError(f"{path.parent} has format {form!r} but this version reads {version}{mend}")
     if missing := [key for key in keys if key not in content]:
         raise UserError(f"{path} is damaged (it lacks {missing[0]!r}): make the folder again")
     return content
+
+
+def newer_version(manifest: dict[str, Any]) -> str:
+    """The end of a message about a folder that a newer version wrote, and what to do; nothing if none did."""
+    versions = manifest.get("versions")
+    wrote = str(versions.get("nagphormer", "")) if isinstance(versions, dict) else ""
+    theirs, ours = (tuple(map(int, re.findall(r"\d+", version)[:3])) for version in (wrote, __version__))
+    if theirs <= ours:
+        return ""
+    return f"; nagphormer {wrote} wrote it and this is {__version__}: upgrade with pip install -U nagphormer"
 
 
 def checksum(path: Path) -> str:

@@ -132,6 +132,15 @@ def test_what_is_no_run_is_refused(tmp_path):
             load_run(path)
 
 
+def test_a_setting_of_a_newer_version_names_that_version(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"versions": {"nagphormer": "99.1.0"}}))
+    with open(folder / "config.yaml", "a") as file:
+        file.write("tomorrow: 1\n")
+    with pytest.raises(UserError, match=r"unknown setting 'tomorrow'; nagphormer 99\.1\.0 wrote it and this is .* pip"):
+        load_run(folder)
+
+
 def test_weights_of_another_network_are_refused(folder):
     weights = load_file(folder / "model.safetensors")
     for changed in ({"norm.weight": torch.ones(5)}, {}):

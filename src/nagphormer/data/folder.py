@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from nagphormer import __version__
 from nagphormer.data.graph import SPLITS, Graph, arrays_of
 from nagphormer.errors import UserError
 from nagphormer.files import check_size, checksum, new_folder, read_json, write_json
@@ -45,6 +46,7 @@ def write_manifest(folder: Path, graph: Graph) -> None:
             "class_names": graph.class_names,
             "fingerprint": graph.fingerprint,
             "files": {name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for name, file in files.items()},
+            "versions": {"nagphormer": __version__},
         },
     )
 

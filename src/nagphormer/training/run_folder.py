@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from nagphormer import __version__
 from nagphormer.data.classes import Classes
 from nagphormer.errors import UserError
-from nagphormer.files import new_file, new_folder, read_json, write_json
+from nagphormer.files import new_file, new_folder, newer_version, read_json, write_json
 from nagphormer.model.network import NAGphormer
 from nagphormer.progress import note
 from nagphormer.settings import TokenSettings, TrainConfig, read_settings, read_yaml, settings_to_write
@@ -192,14 +192,14 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     model = NAGphormer(plan.model)
     _load_weights(model, folder / MODEL)
     member = Member(plan, model.eval(), read_history(folder / METRICS), manifest.get("outcome", {}))
-    names = manifest["class_names"]
-    return Run(
-        members=(member,),
-        classes=Classes(manifest["num_classes"], None if names is None else tuple(names), manifest["multi_label"]),
-        splits=_read_splits(folder),
-        graph=GraphFacts(**manifest["graph"]),
-        store=StoreFacts(**manifest["tokens"]),
-    )
+    return Run(**vars(_read_subject(folder, manifest)), members=(member,))
+
+
+def read_start(path: str | os.PathLike[str]) -> tuple[Plan, Subject, dict[str, Any]]:
+    """What a run folder holds from the start, whether or not training has ended; also its manifest as it is."""
+    folder = Path(path)
+    manifest = _read_manifest(folder)
+    return _read_plan(folder, manifest), _read_subject(folder, manifest), manifest
 
 
 def _write_start(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, Any] | None = None) -> None:
@@ -242,7 +242,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 
 def _read_plan(folder: Path, manifest: dict[str, Any]) -> Plan:
     """The plan of a run from its settings and its manifest."""
-    decided = read_settings(TrainConfig, read_yaml(folder / CONFIG), folder / CONFIG)
+    try:
+        decided = read_settings(TrainConfig, read_yaml(folder / CONFIG), folder / CONFIG)
+    except UserError as error:
+        if newer := newer_version(manifest):
+            raise UserError(str(error).rstrip(".") + newer) from error
+        raise
     whole = asdict(decided)
     # 0.1.0 did not say what was given
     given = manifest.get("given", {"project_first": "auto"} if decided.project_first == "always" else {})
@@ -257,6 +262,16 @@ def _read_plan(folder: Path, manifest: dict[str, Any]) -> Plan:
         way="projected" if decided.project_first == "always" else "stored",
         model=shape_of(decided, manifest["input_dim"], manifest["num_classes"], decided.feature_dropout or 0.0),
         precision="bf16" if decided.precision == "bf16" else "fp32",
+    )
+
+
+def _read_subject(folder: Path, manifest: dict[str, Any]) -> Subject:
+    names = manifest["class_names"]
+    return Subject(
+        classes=Classes(manifest["num_classes"], None if names is None else tuple(names), manifest["multi_label"]),
+        splits=_read_splits(folder),
+        graph=GraphFacts(**manifest["graph"]),
+        store=StoreFacts(**manifest["tokens"]),
     )
 
 
