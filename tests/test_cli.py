@@ -285,6 +285,37 @@ def test_help_lists_the_commands_and_their_flags(run):
     assert "every node gets K+1 tokens" in out
 
 
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_help_ends_with_an_example_that_the_parser_takes(command, run):
+    _, out, _ = run(command, "--help")
+    *_, example = out.strip().splitlines()
+    program, *words = shlex.split(example.removeprefix("Example: "))
+    assert (program, words[0]) == ("nagphormer", command)
+    found, bound, _ = cli.app.parse_args(words, exit_on_error=False, print_error=False)
+    assert found.__module__.startswith(f"nagphormer.commands.{command}")
+    assert bound.arguments
+
+
+def test_flags_of_training_stand_in_groups(run):
+    _, out, _ = run("train", "--help")
+    boxes = ["Arguments", "Run", "Tokens", "Network", "Training", "Every command"]
+    places = [out.index(f"─ {box} ─") for box in boxes]
+    assert places == sorted(places)
+    assert "─ Parameters ─" not in out
+    flags = ("GRAPH", "--out ", "--hops", "--readout", "--lr ", "--quiet")
+    starts = [out.index(flag, place) for flag, place in zip(flags, places, strict=True)]
+    assert all(start < end for start, end in zip(starts, [*places[1:], len(out)], strict=True))
+
+
+@pytest.mark.slow
+def test_completion_can_be_installed(tmp_path):
+    command = [sys.executable, "-m", "nagphormer", "--install-completion"]
+    environment = os.environ | {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    (script,) = tmp_path.rglob("completions/nagphormer")
+    assert "--hidden-dim" in script.read_text()
+
+
 @pytest.mark.slow
 def test_a_mistake_exits_with_2_in_a_process_of_its_own(tmp_path):
     command = [sys.executable, "-m", "nagphormer", "info", "nowhere"]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import (
     App,
     CycloptsError,
+    Group,
     MissingArgumentError,
     Parameter,
     UnknownCommandError,
@@ -34,26 +35,42 @@ COMMANDS = {
 }
 """What each is for; the work is `run` in the file of that name in `commands/`."""
 
+EXAMPLES = {
+    "demo": "--out my-demo",
+    "import": "--edges edges.csv --nodes nodes.csv --out my-graph",
+    "info": "my-graph --hops 3",
+    "prepare": "my-graph --hops 3 --out my-tokens",
+    "train": "my-graph --hops 3 --epochs 500 --out my-run",
+    "evaluate": "my-run my-graph --split test",
+    "predict": "my-run my-graph --out predictions.csv",
+}
+"""What follows each in the example that ends its help."""
+
+GLOBAL = Parameter(group=Group("Every command", sort_key=9))
+
 app = App(
     name="nagphormer",
     help="Node classification in graphs too large for a graph neural network.",
     version=__version__,
     default_parameter=Parameter(negative=""),
     suppress_keyboard_interrupt=False,  # main() has a word to say about it
+    help_epilogue="Example: nagphormer demo",
 )
 app.meta.suppress_keyboard_interrupt = False
 for _name, _text in COMMANDS.items():
     _module = "import_" if _name == "import" else _name  # the one that Python keeps for itself
-    app.command(f"nagphormer.commands.{_module}:run", name=_name, help=_text)
+    _example = f"Example: nagphormer {_name} {EXAMPLES[_name]}"
+    app.command(f"nagphormer.commands.{_module}:run", name=_name, help=_text, help_epilogue=_example)
+app.register_install_completion_command(help="Have the shell complete commands and flags.", help_epilogue=None)
 
 
 @app.meta.default
 def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-    quiet: bool = False,
-    json: bool = False,
-    threads: int | None = None,
-    config: Path | None = None,
+    quiet: Annotated[bool, GLOBAL] = False,
+    json: Annotated[bool, GLOBAL] = False,
+    threads: Annotated[int | None, GLOBAL] = None,
+    config: Annotated[Path | None, GLOBAL] = None,
 ) -> None:
     """Run one command.
 
