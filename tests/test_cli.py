@@ -279,7 +279,7 @@ def test_version_is_printed(run):
 def test_help_lists_the_commands_and_their_flags(run):
     code, out, _ = run("--help")
     assert code == 0
-    assert all(command in out for command in ("demo", "import", "info", "prepare", "train", "evaluate", "predict"))
+    assert all(command in out for command in cli.COMMANDS)
     _, out, _ = run("prepare", "--help")
     assert all(flag in out for flag in ("--hops", "--encoding-dim", "--dtype", "--feature-scaling", "--memory"))
     assert "every node gets K+1 tokens" in out

@@ -237,29 +237,29 @@ def test_the_linear_classifier_can_be_left_out(run, graph, tmp_path):
 # tokens
 
 
-def test_tokens_are_made_beside_the_run_and_used_again(run, trained, tmp_path):
-    (store,) = tmp_path.glob("tokens-*")
+def test_tokens_are_kept_in_the_cache_and_used_again(run, trained, tmp_path, own_cache):
+    (store,) = own_cache.glob("tokens/small/*")
     before = (store / "block-000.bin").stat()
     assert TokenStore.open(store).hops == 2
     for command in (["train", "graph", "--out", "again", *flags(seed=1)], ["evaluate", "run", "graph"]):
         code, _, err = run(*command)
         assert code == 0
         assert "storing columns" not in err
-    assert list(tmp_path.glob("tokens-*")) == [store]
+    assert list(own_cache.glob("tokens/*/*")) == [store]
     after = (store / "block-000.bin").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert run("train", "graph", "--out", "other", *flags(hops=1))[0] == 0
-    assert len(list(tmp_path.glob("tokens-*"))) == 2
+    assert len(list(own_cache.glob("tokens/*/*"))) == 2
+    assert not list(tmp_path.glob("tokens*"))
 
 
-def test_tokens_that_were_prepared_are_used(run, trained, graph, tmp_path):
+def test_tokens_that_were_prepared_are_used(run, trained, graph, tmp_path, own_cache):
     hop_tokens(graph, hops=2, out=tmp_path / "store")
-    for beside in tmp_path.glob("tokens-*"):
-        shutil.rmtree(beside)
+    shutil.rmtree(own_cache)
     assert run("train", "graph", "--out", "again", "--tokens", "store", *flags())[0] == 0
     assert run("evaluate", "again", "graph")[0] == 0  # the run knows where its tokens are
     assert run("predict", "again", "graph", "--tokens", "store", "--out", "found.parquet")[0] == 0
-    assert not list(tmp_path.glob("tokens-*"))
+    assert not own_cache.exists()
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
 
 
@@ -474,7 +474,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, message, run, trou
     assert err.startswith("nagphormer: ")
     assert err.count("\n") == 1
     assert message in err
-    assert {name for name in os.listdir() if not name.startswith("tokens-")} <= before
+    assert set(os.listdir()) <= before
     assert files_of(troubles / "run") == run_before
 
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "train": "Train on a graph and write a run folder: weights, settings, metrics, predictions.",
     "evaluate": "Measure a trained model on one of a graph's splits.",
     "predict": "Write the class of every node, with probabilities.",
+    "cache": "List downloaded graphs and the tokens that training made, or remove them.",
 }
 """What each is for; the work is `run` in the file of that name in `commands/`."""
 
@@ -43,6 +44,7 @@ EXAMPLES = {
     "train": "my-graph --hops 3 --epochs 500 --out my-run",
     "evaluate": "my-run my-graph --split test",
     "predict": "my-run my-graph --out predictions.csv",
+    "cache": "--clear",
 }
 """What follows each in the example that ends its help."""
 

@@ -63,7 +63,7 @@ def run(
         graph: a graph folder, an .npz file or a data set's name.
         flags: how to train.
         out: folder for the run.
-        tokens: the graph's token store; by default it is made beside the run where it is needed, and used again.
+        tokens: the graph's token store; by default it is made in the cache where it is needed, and used again.
         recipe: a recipe's name (paper), which picks the data set's settings by the graph's name, or a YAML file.
         resume: go on with the run in that folder where it was stopped, or, with more --epochs than it had, where they
             ended; start it if there is none.

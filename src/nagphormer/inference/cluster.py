@@ -50,7 +50,7 @@ def write_data_set(run: Run, place: Path, graph: Graph, out: Path, address: str,
         graph: opened from a folder.
         out: folder of the Parquet data set. All three lie where all workers see them, and so do the tokens.
         address: of the cluster, or `local` to start one here.
-        tokens: the graph's token store; by default that of training, or one beside the run.
+        tokens: the graph's token store; by default that of training, or one in the cache or beside the run.
     """
     check_fits(run, graph)
     shared = check_shared(graph)

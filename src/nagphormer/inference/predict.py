@@ -133,8 +133,8 @@ def open_source(
         run: the model.
         graph: the graph.
         device: where the network runs.
-        tokens: the graph's token store; by default that of training, or one beside the run, or made now.
-        folder: of the run, if it has one; what is made is kept beside it.
+        tokens: the graph's token store; by default that of training, one in the cache or beside the run, or made now.
+        folder: of the run, if it has one; what is made is kept in the cache.
     """
     check_fits(run, graph)
     plan, out = run.best.plan, None
@@ -148,7 +148,7 @@ def open_source(
 
 
 def store_of(run: Run, graph: Graph, folder: Path) -> Path | None:
-    """The token store of a graph, if there is one already: that of training, or one beside the run in that folder."""
+    """The token store of a graph, if there is one already: that of training, or one in the cache or beside the run."""
     plan = run.best.plan
     used = run.store.path if graph.fingerprint == run.graph.fingerprint else None
     return find_store(folder, graph, plan.tokens, used)
