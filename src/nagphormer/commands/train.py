@@ -99,7 +99,7 @@ def run(
         with timed(f"training on {counts} nodes" + (f", {ranks.count} ranks" if ranks.count > 1 else "")):
             trained, source = train(loaded, plan, here, store, folder, tensorboard)
         if ranks.first and not trained.diverged:
-            write_predictions(trained, source, loaded, out / PREDICTIONS)
+            write_predictions(trained, source, loaded, out / PREDICTIONS, truth=False)  # test labels are not looked at
         ranks.wait()
     if not ranks.first:
         return

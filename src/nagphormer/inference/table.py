@@ -31,11 +31,12 @@ def write_predictions(
     graph: Graph,
     path: str | os.PathLike[str] | None,
     nodes: np.ndarray | None = None,
+    truth: bool = True,
 ) -> None:
     """Write the table of predictions, as Parquet or CSV by the path's ending, or as CSV to stdout.
 
-    Its columns are `node_id, prediction, probability, p_<class>…`, and, where the graph knows them, `label`, `split`
-    and `correct`.
+    Its columns are `node_id, prediction, probability, p_<class>…`, and, if asked for and where the graph knows them,
+    `label`, `split` and `correct`.
 
     Args:
         run: the model.
@@ -43,9 +44,10 @@ def write_predictions(
         graph: the graph.
         path: the file; None for stdout.
         nodes: positions of the nodes, a row each; all by default.
+        truth: whether to say what is known of the nodes, also of those to be tested on.
     """
     nodes = np.arange(graph.num_nodes) if nodes is None else nodes
-    known = _Known(run, graph)
+    known = _Known(run, graph) if truth else None
     done = 0
     writer: Any = None
     with _target(path) as (target, file):
@@ -151,7 +153,7 @@ def _words(chosen: np.ndarray, names: np.ndarray) -> Any:
     return pa.array(names[chosen], mask=chosen < 0)
 
 
-def _table(classes: Classes, graph: Graph, nodes: np.ndarray, probability: np.ndarray, known: _Known) -> Any:
+def _table(classes: Classes, graph: Graph, nodes: np.ndarray, probability: np.ndarray, known: _Known | None) -> Any:
     """A block of the predictions' table."""
     import pyarrow as pa
 
@@ -160,4 +162,4 @@ def _table(classes: Classes, graph: Graph, nodes: np.ndarray, probability: np.nd
     ids = pa.array(nodes) if graph.ids is None else graph.ids.take(pa.array(nodes))
     columns = {"node_id": ids, "prediction": prediction, "probability": pa.array(probability.max(axis=1))}
     columns |= {f"p_{name}": pa.array(np.ascontiguousarray(probability[:, i])) for i, name in enumerate(names)}
-    return pa.table(columns | known.columns(nodes, prediction))
+    return pa.table(columns | (known.columns(nodes, prediction) if known else {}))
