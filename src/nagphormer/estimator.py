@@ -109,7 +109,7 @@ class NodeClassifier:
     seed: int | None
     """Of the initial weights, batches and dropout; and of the split where one is drawn."""
     verbose: bool | None
-    """True: lines about what goes on, on stderr; False: nothing; by default a bar on a terminal or in a notebook."""
+    """True: lines about what goes on; False: nothing; by default a bar on a terminal or a line in a notebook."""
     classes_: np.ndarray
     """(C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it."""
     config_: TrainConfig

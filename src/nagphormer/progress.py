@@ -1,13 +1,16 @@
-"""Progress of long work on stderr: a bar on a terminal or in a notebook, one line per finished stage elsewhere."""
+"""Progress of long work: a bar on a terminal, a line in a notebook, on stderr a line per finished stage elsewhere."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib import import_module
+from typing import Any
 
 LINE_SECONDS = 5.0
 """Seconds between lines about training where there is no terminal."""
+NOTEBOOK_SECONDS = 0.5
+"""Seconds between changes of the line in a notebook."""
 
 _plain_lines = False
 _bars = True
@@ -21,7 +24,7 @@ def configure(quiet: bool) -> None:
 
 @contextmanager
 def shown(verbose: bool | None) -> Iterator[None]:
-    """What a caller in Python wants shown meanwhile: lines, too, nothing, or, by default, bars alone."""
+    """What a caller in Python wants shown meanwhile: lines, too, nothing, or, by default, what moves alone."""
     global _plain_lines, _bars
     before = _plain_lines, _bars
     if verbose is not None:
@@ -49,7 +52,7 @@ def stage(text: str, total: int | None = None) -> Iterator[Callable[[int], None]
     ...     advance(3)
     """
     start = time.perf_counter()
-    if _bars and _can_draw():
+    if _bars and sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -61,6 +64,15 @@ def stage(text: str, total: int | None = None) -> Iterator[Callable[[int], None]
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(text, total=total)
             yield lambda steps: bar.advance(task, steps)
+    elif _bars and _in_notebook():
+        line, done = _Line(), 0
+
+        def advance(steps: int) -> None:
+            nonlocal done
+            done += steps
+            line.show(f"{text}: {done} of {total}" if total else text)
+
+        yield advance
     else:
         yield lambda steps: None
     if _plain_lines:
@@ -71,9 +83,9 @@ def stage(text: str, total: int | None = None) -> Iterator[Callable[[int], None]
 def epochs_shown(total: int, first: int) -> Iterator[Callable[[int, str], None]]:
     """Show training; call what it yields with the epoch just done and how it went.
 
-    A live bar on a terminal or in a notebook; elsewhere a line every few seconds, where lines are wanted.
+    A live bar on a terminal, a line in a notebook; elsewhere a line every few seconds, where lines are wanted.
     """
-    if _bars and _can_draw():
+    if _bars and sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -88,6 +100,10 @@ def epochs_shown(total: int, first: int) -> Iterator[Callable[[int, str], None]]
             task = bar.add_task("", total=total, completed=first - 1)
             yield lambda epoch, text: bar.update(task, completed=epoch, description=text)
         return
+    if _bars and _in_notebook():
+        line = _Line()
+        yield lambda epoch, text: line.show(f"epoch {epoch} of {total}: {text}")
+        return
     last_line = time.perf_counter()
 
     def show(epoch: int, text: str) -> None:
@@ -99,8 +115,27 @@ def epochs_shown(total: int, first: int) -> Iterator[Callable[[int, str], None]]
     yield show
 
 
-def _can_draw() -> bool:
-    """Whether bars can move where stderr goes: on a terminal, or in a notebook, for which rich needs ipywidgets."""
+def _in_notebook() -> bool:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    notebook = type(shell).__name__ == "ZMQInteractiveShell" and find_spec("ipywidgets") is not None
-    return notebook or sys.stderr.isatty()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+class _Line:
+    """A line of a notebook's output that is written over; none for work that is done at once.
+
+    rich's bars would need ipywidgets, and leave an empty output behind for every stage.
+    """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._next_time = time.perf_counter() + NOTEBOOK_SECONDS
+
+    def show(self, text: str) -> None:
+        if time.perf_counter() < self._next_time:
+            return
+        self._next_time = time.perf_counter() + NOTEBOOK_SECONDS
+        content = {"text/plain": text}
+        if self._handle is None:
+            self._handle = import_module("IPython.display").display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
