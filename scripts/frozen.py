@@ -101,7 +101,8 @@ def collect() -> dict[str, Any]:
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        os.environ.pop("NAGPHORMER_DATA", None)
+        for name in ("NAGPHORMER_DATA", "NAGPHORMER_CACHE"):
+            os.environ.pop(name, None)
         os.environ["XDG_CACHE_HOME"] = str(Path(folder, "cache"))
         try:
             for part in (readers, draws, stores, trainings, other_graphs, commands, mistakes):

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import numba
@@ -12,6 +13,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from nagphormer import cli, progress
 from nagphormer.commands import terminal
+
+_shared = tempfile.TemporaryDirectory(prefix="nagphormer-cache-")
+os.environ["NAGPHORMER_CACHE"] = _shared.name  # for fixtures of whole files; nothing is kept on the tester's machine
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path_factory) -> Path:
+    """A cache of the test's own."""
+    folder = tmp_path_factory.mktemp("cache") / "nagphormer"
+    monkeypatch.setenv("NAGPHORMER_CACHE", str(folder))
+    return folder
 
 
 @pytest.fixture

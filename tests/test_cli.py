@@ -1,4 +1,5 @@
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -220,14 +221,40 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, message, run, grap
     assert [entry.name for entry in tmp_path.iterdir()] == ["graph"]
 
 
-@pytest.mark.parametrize(
-    "command", ["prepare GRAPH --out tokens --dtype float8", "prepare GRAPH", "nonsense", "info GRAPH --nonsense"]
-)
-def test_what_the_parser_refuses_is_exit_code_2_too(command, run, graph_path, tmp_path):
+REFUSED = [
+    ("prepare GRAPH --out tokens --dtype float8", 'invalid value "float8" for --dtype. Choose from: '),
+    ("prepare GRAPH --out tokens --hops many", 'invalid value for --hops: unable to convert "many" into int\n'),
+    ("prepare GRAPH", "prepare needs --out with a value: nagphormer prepare --help says more\n"),
+    ("prepare GRAPH --outt tokens", "prepare has no flag --outt. Did you mean '--out'?\n"),
+    ("prepare --out tokens", "prepare needs GRAPH: nagphormer prepare --help says more\n"),
+    ("inof GRAPH", "there is no command 'inof'. Did you mean 'info'? Commands are: demo, import, info"),
+    ("info GRAPH --nonsense", "info has no flag --nonsense\n"),
+    ("info GRAPH --treads 4", "info has no flag --treads. Did you mean '--threads'?\n"),
+    ("--quit info GRAPH", "nagphormer has no flag --quit. Did you mean '--quiet'?\n"),
+    ("train GRAPH --out run --learning-rate 1", "train has no flag --learning-rate. Did you mean '--lr'?\n"),
+    ("info GRAPH GRAPH", "info has no use for 'GRAPH': nagphormer info --help says what it takes\n"),
+]
+
+
+@pytest.mark.parametrize(("command", "message"), REFUSED)
+def test_what_the_parser_refuses_is_one_line_and_exit_code_2_too(command, message, run, graph_path, tmp_path):
     code, out, err = run(*command.replace("GRAPH", graph_path).split())
     assert (code, out) == (2, "")
-    assert "Error" in err
+    assert err.count("\n") == 1
+    assert err.startswith(f"nagphormer: {message.replace('GRAPH', graph_path if 'no use' in message else 'GRAPH')}")
     assert [entry.name for entry in tmp_path.iterdir()] == ["graph"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["info", "GRAPH"], ["--help"], ["info", "nowhere"]])
+def test_a_closed_pipe_ends_it_quietly(words, graph_path):
+    there, here = os.pipe()
+    os.close(there)
+    command = [sys.executable, "-m", "nagphormer", *(word.replace("GRAPH", graph_path) for word in words)]
+    with open(here, "wb") as nobody:
+        lost = nobody if words[-1] == "nowhere" else subprocess.PIPE
+        done = subprocess.run(command, stdout=nobody, stderr=lost, check=False)
+    assert (done.returncode, done.stderr or b"") == (141, b"")
 
 
 def test_threads_are_limited(run, graph_path):
@@ -252,10 +279,41 @@ def test_version_is_printed(run):
 def test_help_lists_the_commands_and_their_flags(run):
     code, out, _ = run("--help")
     assert code == 0
-    assert all(command in out for command in ("demo", "import", "info", "prepare", "train", "evaluate", "predict"))
+    assert all(command in out for command in cli.COMMANDS)
     _, out, _ = run("prepare", "--help")
     assert all(flag in out for flag in ("--hops", "--encoding-dim", "--dtype", "--feature-scaling", "--memory"))
     assert "every node gets K+1 tokens" in out
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_help_ends_with_an_example_that_the_parser_takes(command, run):
+    _, out, _ = run(command, "--help")
+    *_, example = out.strip().splitlines()
+    program, *words = shlex.split(example.removeprefix("Example: "))
+    assert (program, words[0]) == ("nagphormer", command)
+    found, bound, _ = cli.app.parse_args(words, exit_on_error=False, print_error=False)
+    assert found.__module__.startswith(f"nagphormer.commands.{command}")
+    assert bound.arguments
+
+
+def test_flags_of_training_stand_in_groups(run):
+    _, out, _ = run("train", "--help")
+    boxes = ["Arguments", "Run", "Tokens", "Network", "Training", "Every command"]
+    places = [out.index(f"─ {box} ─") for box in boxes]
+    assert places == sorted(places)
+    assert "─ Parameters ─" not in out
+    flags = ("GRAPH", "--out ", "--hops", "--readout", "--lr ", "--quiet")
+    starts = [out.index(flag, place) for flag, place in zip(flags, places, strict=True)]
+    assert all(start < end for start, end in zip(starts, [*places[1:], len(out)], strict=True))
+
+
+@pytest.mark.slow
+def test_completion_can_be_installed(tmp_path):
+    command = [sys.executable, "-m", "nagphormer", "--install-completion"]
+    environment = os.environ | {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    (script,) = tmp_path.rglob("completions/nagphormer")
+    assert "--hidden-dim" in script.read_text()
 
 
 @pytest.mark.slow

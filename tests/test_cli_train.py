@@ -18,7 +18,7 @@ import yaml
 from examples import SETTINGS, multi_label_graph, named_graph, train_model
 from safetensors.numpy import load_file
 
-from nagphormer import NodeClassifier, TokenStore, TrainConfig, hop_tokens, load_graph, random_split
+from nagphormer import NodeClassifier, TokenStore, TrainConfig, __version__, hop_tokens, load_graph, random_split
 from nagphormer.data.datasets import BUNDLED
 from nagphormer.metrics import METRICS
 from nagphormer.settings import settings_to_write
@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 COLUMNS = ["node_id", "prediction", "probability", "p_ash", "p_birch", "p_cedar"]
+COLUMNS += ["label", "split", "correct"]
 RUN_FILES = ["config.yaml", "manifest.json", "metrics.jsonl", "model.safetensors", "predictions.parquet"]
 RUN_FILES += ["splits.safetensors", "state"]
 
@@ -106,7 +107,7 @@ def test_the_command_line_trains_the_model_of_the_estimator(trained, graph):
 
 def test_predictions_of_all_nodes_come_with_the_run(trained, graph):
     table = pyarrow.parquet.read_table(trained / "predictions.parquet")
-    assert table.column_names == COLUMNS
+    assert table.column_names == COLUMNS[:-3]  # nothing of the labels, which would be those of test nodes, too
     assert table["node_id"].to_pylist() == [f"node-{number}" for number in range(120)]
     assert table["prediction"].to_pylist() == NodeClassifier.load(trained).predict(graph).tolist()
 
@@ -236,29 +237,29 @@ def test_the_linear_classifier_can_be_left_out(run, graph, tmp_path):
 # tokens
 
 
-def test_tokens_are_made_beside_the_run_and_used_again(run, trained, tmp_path):
-    (store,) = tmp_path.glob("tokens-*")
+def test_tokens_are_kept_in_the_cache_and_used_again(run, trained, tmp_path, own_cache):
+    (store,) = own_cache.glob("tokens/small/*")
     before = (store / "block-000.bin").stat()
     assert TokenStore.open(store).hops == 2
     for command in (["train", "graph", "--out", "again", *flags(seed=1)], ["evaluate", "run", "graph"]):
         code, _, err = run(*command)
         assert code == 0
         assert "storing columns" not in err
-    assert list(tmp_path.glob("tokens-*")) == [store]
+    assert list(own_cache.glob("tokens/*/*")) == [store]
     after = (store / "block-000.bin").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert run("train", "graph", "--out", "other", *flags(hops=1))[0] == 0
-    assert len(list(tmp_path.glob("tokens-*"))) == 2
+    assert len(list(own_cache.glob("tokens/*/*"))) == 2
+    assert not list(tmp_path.glob("tokens*"))
 
 
-def test_tokens_that_were_prepared_are_used(run, trained, graph, tmp_path):
+def test_tokens_that_were_prepared_are_used(run, trained, graph, tmp_path, own_cache):
     hop_tokens(graph, hops=2, out=tmp_path / "store")
-    for beside in tmp_path.glob("tokens-*"):
-        shutil.rmtree(beside)
+    shutil.rmtree(own_cache)
     assert run("train", "graph", "--out", "again", "--tokens", "store", *flags())[0] == 0
     assert run("evaluate", "again", "graph")[0] == 0  # the run knows where its tokens are
     assert run("predict", "again", "graph", "--tokens", "store", "--out", "found.parquet")[0] == 0
-    assert not list(tmp_path.glob("tokens-*"))
+    assert not own_cache.exists()
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
 
 
@@ -320,6 +321,33 @@ def test_predict_writes_a_table(name, run, trained, tmp_path):
     np.testing.assert_allclose(table["p_ash"], expected["p_ash"], rtol=1e-6)
 
 
+def test_predict_takes_some_nodes_and_prints_their_table(run, trained, graph, tmp_path):
+    (tmp_path / "ids.txt").write_text("node-7\nnode-3\n\nnode-7\n")
+    for named in ("node-7, node-3,node-7", "ids.txt"):
+        code, out, err = run("predict", "run", "graph", "--out", "-", "--nodes", named)
+        assert code == 0, err
+        header, *rows = out.splitlines()
+        assert header == ",".join(f'"{column}"' for column in COLUMNS)
+        assert [row.split(",")[0] for row in rows] == ['"node-7"', '"node-3"', '"node-7"']
+        assert "wrote stdout: 3 nodes, 3 classes" in err
+    assert run("predict", "run", "graph", "--out", "test.csv", "--split", "test")[0] == 0
+    table = pyarrow.csv.read_csv("test.csv")
+    assert table["node_id"].to_pylist() == graph.node_ids[graph.splits["test"]].tolist()
+    assert set(table["split"].to_pylist()) == {"test"}
+    accuracy = json.loads(run("evaluate", "run", "graph", "--json")[1])["accuracy"]
+    assert np.mean(table["correct"].to_pylist()) == pytest.approx(accuracy)
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_ends_a_table_quietly(trained, tmp_path):
+    there, here = os.pipe()
+    os.close(there)
+    command = [sys.executable, "-m", "nagphormer", "--quiet", "predict", "run", "graph", "--out", "-"]
+    with open(here, "wb") as nobody:
+        done = subprocess.run(command, cwd=tmp_path, stdout=nobody, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 @pytest.mark.filterwarnings("default:this is not the graph")
 def test_another_graph_is_warned_about_only_with_an_encoding(run, graph, tmp_path):
     named_graph(seed=1).save(tmp_path / "other")
@@ -329,6 +357,51 @@ def test_another_graph_is_warned_about_only_with_an_encoding(run, graph, tmp_pat
         assert code == 0
         assert ("nagphormer: warning: this is not the graph the model was trained on" in err) == warned
         assert err.count("\n") == warned
+
+
+# info
+
+
+def test_info_describes_a_run(run, trained, graph):
+    code, out, err = run("info", "run", "--verify")
+    assert code == 0
+    told = dict(line.split(None, 1) for line in out.splitlines())
+    assert told["classes"] == "3: ash, birch, cedar"
+    assert told["splits"] == "train 72, val 24, test 24"
+    assert "hops 2, encoding_dim 0" in told["settings"]
+    assert told["can"] == "evaluate, predict, train longer"
+    assert err == "next: nagphormer evaluate run GRAPH --split test\n"
+    loaded, facts = NodeClassifier.load(trained), json.loads(run("info", "run", "--json")[1])
+    assert facts["settings"] == asdict(loaded.config_)
+    assert (facts["ended_by"], facts["epochs"], facts["best_epoch"]) == ("epochs", 4, loaded.best_epoch_)
+    assert facts["val_accuracy"] == loaded.history_[loaded.best_epoch_ - 1]["val_accuracy"]
+    assert facts["parameters"] == sum(weight.numel() for weight in loaded.model_.parameters())
+    assert (facts["graph"], facts["nodes"], facts["fingerprint"]) == ("small", 120, graph.fingerprint)
+    assert facts["versions"]["nagphormer"] == __version__
+
+
+def test_info_says_how_to_go_on_with_a_run_that_has_not_ended(run, trained):
+    (trained / "model.safetensors").unlink()
+    code, out, err = run("info", "run")
+    assert (code, err) == (0, "next: nagphormer train GRAPH --out run --resume\n")
+    assert "nothing: it was stopped, or is still at work" in out
+    assert json.loads(run("info", "run", "--json")[1])["can"] == ["resume"]
+
+
+def test_info_of_a_run_that_patience_ended_does_not_offer_to_train_longer(run, graph, tmp_path):
+    assert run("train", "graph", "--out", "run", *flags(epochs=500, patience=2))[0] == 0
+    (tmp_path / "run" / "state").mkdir()
+    (tmp_path / "run" / "state" / "000003.json").touch()  # as 0.1.0 left it
+    facts = json.loads(run("info", "run", "--json")[1])
+    assert (facts["ended_by"], facts["can"]) == ("patience", ["evaluate", "predict"])
+
+
+def test_info_can_see_that_weights_are_damaged(run, trained):
+    (trained / "model.safetensors").write_bytes(b"not")
+    assert run("info", "run")[0] == 0
+    code, _, err = run("info", "run", "--verify")
+    assert code == 2
+    assert "model.safetensors is not a safetensors file or is damaged" in err
 
 
 # what cannot be done
@@ -374,10 +447,13 @@ MISTAKES = [
     ),
     ("train graph --out full", "full is not empty"),
     ("train graph --out run --resume --hops 1", "run holds a run with "),
+    ("predict run graph --out - --nodes node-0 --split test", "give --nodes or --split, not both"),
+    ("predict run graph --out - --nodes node-0,elm", "the graph has no node with id 'elm'"),
+    ("predict run graph --out - --nodes ,", "--nodes ',' names no node: give ids, separated by commas, or a file"),
+    ("predict run graph --out found --cluster --split test", "a cluster predicts all nodes into a folder"),
     ("train wide --out run --resume", "run holds a run on another graph"),
     ("evaluate nowhere graph", "nowhere is not a run folder"),
     ("evaluate graph graph", "graph is not a run folder"),
-    ("info run", "run is not a tokens folder but a run folder"),
     ("evaluate run graph --split tests", "unknown split 'tests'"),
     ("evaluate run graph --device cuda", "device 'cuda' was asked for"),
     ("evaluate run wide", "trained on 8 features, but this graph has 9"),
@@ -398,7 +474,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, message, run, trou
     assert err.startswith("nagphormer: ")
     assert err.count("\n") == 1
     assert message in err
-    assert {name for name in os.listdir() if not name.startswith("tokens-")} <= before
+    assert set(os.listdir()) <= before
     assert files_of(troubles / "run") == run_before
 
 

@@ -5,7 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -22,9 +22,10 @@ from nagphormer import NodeClassifier, TrainConfig, UserError, from_scipy, hop_t
 from nagphormer.device import machine
 from nagphormer.metrics import METRICS
 from nagphormer.settings import field_help
+from nagphormer.training.run_folder import RunFolder
 from nagphormer.training.task import Task
 
-PARAMETERS = [field.name for field in fields(TrainConfig)] + ["recipe"]
+PARAMETERS = [field.name for field in fields(TrainConfig)] + ["recipe", "verbose"]
 FITTED = {"classes_", "config_", "model_", "history_", "splits_", "best_epoch_"}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -97,6 +98,31 @@ def test_parameters_survive_a_round_trip():
 def test_an_unknown_parameter_is_refused_with_the_nearest_name():
     with pytest.raises(UserError, match=r"has no parameter 'hopps'\. Did you mean 'hops'\?"):
         NodeClassifier().set_params(hopps=2)
+
+
+@pytest.mark.parametrize(("name", "ours"), [("learning_rate", "lr"), ("max_iter", "epochs"), ("randomState", None)])
+def test_the_constructor_answers_an_unknown_argument_with_ours_of_that_meaning(name, ours):
+    hint = rf"\. Did you mean '{ours}'\?" if ours else r"\."
+    with pytest.raises(UserError, match=f"NodeClassifier has no parameter '{name}'{hint}$"):
+        NodeClassifier(**{name: 1})
+    with pytest.raises(TypeError):  # as Python's own
+        NodeClassifier(**{name: 1})
+
+
+def test_lines_are_printed_in_a_script_only_when_asked_for(graph, capsys):
+    printed = {}
+    for verbose in (None, False, True):
+        classifier = NodeClassifier(**SETTINGS | {"verbose": verbose}).fit(graph)
+        trained = capsys.readouterr()
+        classifier.predict(graph)
+        printed[verbose] = (*trained, *capsys.readouterr())
+    assert printed[None] == printed[False] == ("", "", "", "")
+    _, trained, _, predicted = printed[True]
+    assert "hops" in trained
+    assert "predicting 120 nodes: " in predicted
+    assert "verbose" not in asdict(classifier.config_)
+    NodeClassifier(**SETTINGS).fit(graph)
+    assert capsys.readouterr().err == ""  # it was for that one
 
 
 def test_the_representation_shows_what_was_given():
@@ -508,6 +534,33 @@ def test_saving_over_anything_is_refused(fitted, saved, tmp_path):
     with pytest.raises(UserError, match="mine is not empty"):
         fitted.save(tmp_path / "mine")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
+
+
+def test_saving_over_a_run_replaces_it_whole_or_not_at_all(graph, fitted, saved, tmp_path, monkeypatch):
+    (saved / "predictions.parquet").write_text("of the model before")
+    other = NodeClassifier(**SETTINGS | {"seed": 1, "epochs": 1}).fit(graph)
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    with monkeypatch.context() as broken:
+        broken.setattr(RunFolder, "finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            other.save(saved, overwrite=True)
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+    other.save(saved, overwrite=True)
+    assert same_weights(NodeClassifier.load(saved), other)
+    assert sorted(path.name for path in saved.iterdir()) == sorted(set(before) - {"predictions.parquet"})
+    assert [path.name for path in tmp_path.iterdir()] == [saved.name]
+
+
+def test_saving_over_what_is_no_run_is_refused(fitted, graph, tmp_path):
+    fitted.save(tmp_path / "new", overwrite=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    graph.save(tmp_path / "graph")
+    (tmp_path / "file").touch()
+    for name in ("mine", "graph", "file"):
+        with pytest.raises(UserError, match=f"{name} is not a run folder"):
+            fitted.save(tmp_path / name, overwrite=True)
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
 
 
 def test_a_folder_that_is_no_run_is_refused(graph, tmp_path):

@@ -1,13 +1,15 @@
 import errno
 import os
 import platform
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nagphormer import UserError
+from nagphormer import UserError, __version__
 from nagphormer.files import (
     check_size,
     check_vacant,
@@ -15,6 +17,7 @@ from nagphormer.files import (
     format_size,
     new_file,
     new_folder,
+    newer_version,
     parse_size,
     read_json,
     writable,
@@ -38,6 +41,25 @@ from nagphormer.files import (
 )
 def test_sizes_are_read(text, num_bytes):
     assert parse_size(text) == num_bytes
+
+
+def test_a_folder_to_be_replaced_is_there_until_the_new_one_is(tmp_path, monkeypatch):
+    target = tmp_path / "folder"
+    for name in ("one", "two"):
+        with new_folder(target, replace=True) as staging:
+            (staging / name).touch()
+            assert target.exists() == (name == "two")
+    rename = Path.rename
+
+    def refuse(path, other):
+        if "partial" in path.name:
+            raise OSError(errno.EIO, "broken")
+        return rename(path, other)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(OSError, match="broken"), new_folder(target, replace=True) as staging:
+        (staging / "three").touch()
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["folder", "folder/two"]
 
 
 @pytest.mark.parametrize("text", ["", "GB", "4XB", "-4GB", "four", "4GB each", "nan", "0", "0GB", "0.1B", None])
@@ -213,6 +235,38 @@ def test_json_comes_back_and_keeps_its_letters(tmp_path):
         read_json(tmp_path / "file.json", "graph", 1, ["kind", "files"])
     assert (tmp_path / "file.json").read_text(encoding="utf-8").endswith("}\n")
     assert "Â" in (tmp_path / "file.json").read_text(encoding="utf-8")
+
+
+def manifest_of(folder, **more):
+    write_json(folder / "graph.json", {"kind": "graph", "format": 1} | more)
+    return folder / "graph.json"
+
+
+def test_a_folder_of_a_newer_version_names_it_and_says_to_upgrade(tmp_path):
+    path = manifest_of(tmp_path, format=2, versions={"nagphormer": "99.1.0", "torch": "2"})
+    words = f"has format 2 but this version reads 1; nagphormer 99.1.0 wrote it and this is {__version__}: upgrade with"
+    with pytest.raises(UserError, match=re.escape(words)):
+        read_json(path, "graph", 1, [])
+    with pytest.raises(UserError, match=r"reads 1; it is newer than this nagphormer: upgrade with pip"):
+        read_json(manifest_of(tmp_path, format=2), "graph", 1, [])
+    for form in (0, None, "2"):
+        with pytest.raises(UserError, match="reads 1: make it again"):
+            read_json(manifest_of(tmp_path, format=form), "graph", 1, [])
+
+
+@pytest.mark.parametrize(
+    ("versions", "newer"),
+    [
+        ({"nagphormer": "0.9.0"}, False),
+        ({"nagphormer": "0.8.12"}, False),
+        ({"nagphormer": "0.10.0"}, True),
+        ({"torch": "99.0.0"}, False),
+        (None, False),
+    ],
+)
+def test_the_version_that_wrote_a_manifest_is_compared_by_its_numbers(versions, newer, monkeypatch):
+    monkeypatch.setattr("nagphormer.files.__version__", "0.9.0")
+    assert bool(newer_version({"versions": versions})) == newer
 
 
 def test_checksums_are_sha256(tmp_path):

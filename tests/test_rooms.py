@@ -8,7 +8,7 @@ import nagphormer
 
 SOURCE = Path(nagphormer.__file__).parent
 ROOMS = (
-    ("__init__", "errors", "files", "progress", "settings", "device", "metrics"),
+    ("__init__", "errors", "files", "cache", "progress", "settings", "device", "metrics"),
     ("data",),
     ("tokens",),
     ("model",),

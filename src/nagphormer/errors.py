@@ -2,6 +2,44 @@
 
 from difflib import get_close_matches
 
+OTHER_NAMES = {
+    "alpha": "weight_decay",
+    "attn_dropout": "attention_dropout",
+    "class_weight": "class_weights",
+    "d_model": "hidden_dim",
+    "dropout_rate": "dropout",
+    "grad_clip": "clip_norm",
+    "gradient_clip_val": "clip_norm",
+    "heads": "num_heads",
+    "hidden_channels": "hidden_dim",
+    "hidden_layer_sizes": "hidden_dim",
+    "hidden_size": "hidden_dim",
+    "k": "hops",
+    "l2": "weight_decay",
+    "learning_rate": "lr",
+    "learning_rate_init": "lr",
+    "max_epochs": "epochs",
+    "max_iter": "epochs",
+    "max_norm": "clip_norm",
+    "n_epochs": "epochs",
+    "n_heads": "num_heads",
+    "n_hops": "hops",
+    "n_iter": "epochs",
+    "n_iter_no_change": "patience",
+    "n_jobs": "threads",
+    "n_layers": "num_layers",
+    "nhead": "num_heads",
+    "num_epochs": "epochs",
+    "num_hops": "hops",
+    "output": "out",
+    "p": "dropout",
+    "random_seed": "seed",
+    "random_state": "seed",
+    "verbosity": "verbose",
+    "warmup_steps": "warmup_updates",
+}
+"""What scikit-learn, PyTorch and others call our settings."""
+
 
 class UserError(ValueError):
     """A mistake the user can mend; the message names the value and the fix. The command line exits with 2."""
@@ -9,6 +47,10 @@ class UserError(ValueError):
 
 class Taken(UserError):
     """A folder that another process filled while this one was at work on it."""
+
+
+class UnknownParameter(UserError, TypeError):
+    """An argument by a name that there is not."""
 
 
 class MissingExtra(UserError, ImportError):
@@ -19,7 +61,13 @@ class MissingExtra(UserError, ImportError):
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """A hint such as ` Did you mean 'pubmed'?`, or nothing when no known word is close."""
-    spelled = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), list(spelled), n=1)
+    """A hint such as ` Did you mean 'pubmed'?`, or nothing when no known word is close or means the same."""
+    spelled = {_plain(name): name for name in known}
+    other = OTHER_NAMES.get(_plain(word))
+    close = [other] if other in spelled else get_close_matches(_plain(word), list(spelled), n=1)
     return f" Did you mean {spelled[close[0]]!r}?" if close else ""
+
+
+def _plain(name: str) -> str:
+    """A name or a flag as one would write it in Python."""
+    return name.partition("=")[0].lstrip("-").replace("-", "_").lower()

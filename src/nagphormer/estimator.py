@@ -1,24 +1,43 @@
 """`NodeClassifier`: the whole system behind `fit` and `predict`."""
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, fields
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 
 from nagphormer.data.graph import Graph, check_graph
 from nagphormer.data.splits import with_splits
 from nagphormer.device import machine
-from nagphormer.errors import UserError, nearest
+from nagphormer.errors import UnknownParameter, UserError, nearest
 from nagphormer.inference import predict
 from nagphormer.metrics import METRICS, check_metric
 from nagphormer.model.network import NAGphormer
+from nagphormer.progress import shown
 from nagphormer.settings import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig, resolve
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.plan import decide
 from nagphormer.training.run import Run, train
-from nagphormer.training.run_folder import RunFolder, load_run
+from nagphormer.training.run_folder import RunFolder, load_run, replace_run
+
+_NO_SETTINGS = ("recipe", "verbose")
+"""Parameters that no run folder keeps: what they stand for is in the settings, or is none of the model's business."""
+P = ParamSpec("P")
+T = TypeVar("T", bound="NodeClassifier")
+
+
+def _refusing_unknown(init: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
+    """Have a constructor answer an argument it does not know with the nearest one."""
+
+    @wraps(init)
+    def checked(self: T, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._check_known(kwargs)
+        init(self, *args, **kwargs)
+
+    return checked
 
 
 class NodeClassifier:
@@ -91,6 +110,8 @@ class NodeClassifier:
     """Of the initial weights, batches and dropout; and of the split where one is drawn."""
     restart_on_ties: bool | None
     """Count an accuracy or loss that equals the best as better for patience, as in the code of the paper's authors."""
+    verbose: bool | None
+    """True: lines about what goes on; False: nothing; by default a bar on a terminal or a line in a notebook."""
     classes_: np.ndarray
     """(C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it."""
     config_: TrainConfig
@@ -106,6 +127,7 @@ class NodeClassifier:
     tokens_: TokenSource | None
     """Where the tokens of the last graph it was used on come from."""
 
+    @_refusing_unknown
     def __init__(
         self,
         hops: int | None = None,
@@ -136,6 +158,7 @@ class NodeClassifier:
         device: str | None = None,
         seed: int | None = None,
         restart_on_ties: bool | None = None,
+        verbose: bool | None = None,
     ):
         self.hops = hops
         self.encoding_dim = encoding_dim
@@ -165,10 +188,18 @@ class NodeClassifier:
         self.device = device
         self.seed = seed
         self.restart_on_ties = restart_on_ties
+        self.verbose = verbose
 
     @classmethod
     def _names(cls) -> list[str]:
-        return [*(field.name for field in fields(TrainConfig)), "recipe"]
+        return [*(field.name for field in fields(TrainConfig)), *_NO_SETTINGS]
+
+    @classmethod
+    def _check_known(cls, params: dict[str, Any]) -> None:
+        """Refuse names of parameters that there are not."""
+        for name in params:
+            if name not in cls._names():
+                raise UnknownParameter(f"NodeClassifier has no parameter {name!r}.{nearest(name, cls._names())}")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments, as given."""
@@ -176,9 +207,7 @@ class NodeClassifier:
 
     def set_params(self, **params: Any) -> Self:
         """Change constructor arguments; takes effect at the next `fit`."""
-        for name in params:
-            if name not in self._names():
-                raise UserError(f"NodeClassifier has no parameter {name!r}.{nearest(name, self._names())}")
+        self._check_known(params)
         for name, value in params.items():
             setattr(self, name, value)
         return self
@@ -209,10 +238,11 @@ class NodeClassifier:
             tokens: its token store, for graphs whose tokens should stay on disk; made in memory by default.
         """
         check_graph(graph)
-        params = {name: value for name, value in self.get_params().items() if name != "recipe"}
-        given = resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)
-        graph, here = with_splits(graph, given.seed), machine(given.device)
-        run, source = train(graph, decide(graph, given, here, tokens), here, tokens)
+        params = {name: value for name, value in self.get_params().items() if name not in _NO_SETTINGS}
+        with shown(self.verbose):
+            given = resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)
+            graph, here = with_splits(graph, given.seed), machine(given.device)
+            run, source = train(graph, decide(graph, given, here, tokens), here, tokens)
         self._adopt(run)
         self.tokens_, self._tokens_graph = source, graph.fingerprint
         if run.diverged:
@@ -264,12 +294,21 @@ class NodeClassifier:
         run = self._fitted()
         check_graph(graph)
         check_metric(metric)
-        nodes, target = predict.question(run, graph, split)
-        return METRICS[metric](target, predict.probabilities(run, self._source_of(graph, tokens), nodes))
+        with shown(self.verbose):
+            nodes, target = predict.question(run, graph, split)
+            return METRICS[metric](target, predict.probabilities(run, self._source_of(graph, tokens), nodes))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a run folder: weights, settings, history; no pickle. `load` and the command line read it."""
-        RunFolder.take(path).write(self._fitted())
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write a run folder: weights, settings, history; no pickle. `load` and the command line read it.
+
+        Args:
+            path: a folder that is not there yet, or is empty.
+            overwrite: put it in place of a run folder that is there, which goes when the new one is complete.
+        """
+        if overwrite:
+            replace_run(path, self._fitted())
+        else:
+            RunFolder.take(path).write(self._fitted())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -301,7 +340,8 @@ class NodeClassifier:
     def _infer(self, work: Any, graph: Graph, nodes: Any, node_ids: Any, tokens: TokenStore | None) -> np.ndarray:
         check_graph(graph)
         positions = predict.positions(graph, nodes, node_ids)
-        return work(self._fitted(), self._source_of(graph, tokens), positions)
+        with shown(self.verbose):
+            return work(self._fitted(), self._source_of(graph, tokens), positions)
 
     def _source_of(self, graph: Graph, tokens: TokenStore | None) -> TokenSource:
         """The graph's tokens: given, those used last, or made now."""

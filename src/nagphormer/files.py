@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from nagphormer import __version__
 from nagphormer.errors import Taken, UserError
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -45,17 +46,21 @@ def format_size(num_bytes: float) -> str:
 
 
 @contextmanager
-def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Path]:
+def new_folder(path: str | os.PathLike[str], num_bytes: int = 0, replace: bool = False) -> Iterator[Path]:
     """Give a temporary folder that takes the name `path` when the block ends well, and vanishes when not.
 
     Args:
         path: where the folder shall be; must not exist yet, or be an empty folder.
         num_bytes: about how much will be written; refused before work when the disk has less free.
+        replace: put it in place of a folder that is there, which goes only then.
     """
     target = Path(path).absolute()
-    check_vacant(target)
+    if not replace:
+        check_vacant(target)
     _sweep(target)
     staging = target.with_name(f".{target.name}.partial-{platform.node()}-{os.getpid()}")
+    # not swept: should the machine stop between two renamings, what was there is still there under this name
+    older = target.with_name(f".{target.name}.replaced-{platform.node()}-{os.getpid()}")
     with writable(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(target.parent).free
@@ -70,6 +75,8 @@ def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Pat
         with writable(target):
             yield staging
             _sync(staging)
+            if replace and target.exists():
+                target.rename(older)
             try:
                 staging.rename(target)  # replaces an empty folder, refuses a full one
             except OSError as error:
@@ -77,8 +84,11 @@ def new_folder(path: str | os.PathLike[str], num_bytes: int = 0) -> Iterator[Pat
                     raise
                 raise Taken(f"{target} was written by another process meanwhile: choose another folder") from error
             _sync_entry(target.parent)
+            shutil.rmtree(older, ignore_errors=True)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
+        if replace and older.exists() and not target.exists():
+            older.rename(target)
         raise
 
 
@@ -170,13 +180,23 @@ def read_json(path: Path, kind: str, version: int, keys: Iterable[str]) -> dict[
     found = content.get("kind") if isinstance(content, dict) else None
     if found != kind:
         raise UserError(f"{path.parent} is not a {kind} folder" + (f" but a {found} folder" if found else ""))
-    if content.get("format") != version:
-        raise UserError(
-            f"{path.parent} has format {content.get('format')!r} but this version reads {version}: make it again"
-        )
+    if (form := content.get("format")) != version:
+        newer = newer_version(content) or "; it is newer than this nagphormer: upgrade with pip install -U nagphormer"
+        mend = newer if isinstance(form, int) and form > version else ": make it again"
+        raise UserError(f"{path.parent} has format {form!r} but this version reads {version}{mend}")
     if missing := [key for key in keys if key not in content]:
         raise UserError(f"{path} is damaged (it lacks {missing[0]!r}): make the folder again")
     return content
+
+
+def newer_version(manifest: dict[str, Any]) -> str:
+    """The end of a message about a folder that a newer version wrote, and what to do; nothing if none did."""
+    versions = manifest.get("versions")
+    wrote = str(versions.get("nagphormer", "")) if isinstance(versions, dict) else ""
+    theirs, ours = (tuple(map(int, re.findall(r"\d+", version)[:3])) for version in (wrote, __version__))
+    if theirs <= ours:
+        return ""
+    return f"; nagphormer {wrote} wrote it and this is {__version__}: upgrade with pip install -U nagphormer"
 
 
 def checksum(path: Path) -> str:

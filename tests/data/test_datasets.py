@@ -72,6 +72,7 @@ def places(tmp_path, monkeypatch):
     folders.data.mkdir()
     folders.work.mkdir()
     monkeypatch.setenv("NAGPHORMER_DATA", str(folders.data))
+    monkeypatch.delenv("NAGPHORMER_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(folders.work)
     monkeypatch.setitem(sys.modules, "torch_geometric.datasets", None)
@@ -176,7 +177,8 @@ def test_any_file_in_the_data_folder_loads_by_its_name(places):
 
 
 def test_the_default_cache_lies_in_the_home_folder(monkeypatch, tmp_path):
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for name in ("XDG_CACHE_HOME", "NAGPHORMER_CACHE"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert datasets.cache_folder() == tmp_path / ".cache/nagphormer"
 

@@ -22,13 +22,13 @@ def place(tmp_path, run):
     return tmp_path
 
 
-def test_parts_together_are_the_whole_table(place, run, monkeypatch):
+def test_parts_together_are_the_whole_table(place, run, own_cache, monkeypatch):
     monkeypatch.setattr(cluster, "PART_ROWS", 1000)
     trained, graph = load_run(place / "run"), load_graph(place / "graph")
     source = open_source(trained, graph, "cpu", None, place / "run")
     write_predictions(trained, source, graph, place / "whole.parquet")
     for number in range(3):  # as a worker does it
-        tokens = next(place.glob("tokens-*"))
+        tokens = next(own_cache.glob("tokens/*/*"))
         parts = cluster.Parts(*map(str, (place / "run", place / "graph", tokens, place)))
         assert parts.write(number) == (1000, 1000, 500)[number]
     parts = [parquet.read_table(path) for path in sorted(place.glob("part-*.parquet"))]
@@ -49,11 +49,11 @@ def test_a_local_cluster_writes_a_data_set(place, run):
     assert len(parquet.read_table(place / "labels")) == 2500
 
 
-def test_without_tokens_or_a_graph_folder_it_is_refused(place):
+def test_without_tokens_or_a_graph_folder_it_is_refused(place, own_cache):
     trained, graph = load_run(place / "run"), load_graph(place / "graph")
     with pytest.raises(UserError, match="graph folder"):
         cluster.write_data_set(trained, place / "run", synthetic_graph(2500, 10_000, 12, 3), place / "out", "local")
-    next(place.glob("tokens-*")).rename(place / "elsewhere")
+    next(own_cache.glob("tokens/*/*")).rename(place / "elsewhere")
     with pytest.raises(UserError, match="nagphormer prepare"):
         cluster.write_data_set(trained, place / "run", graph, place / "out", "local")
     other = hop_tokens(graph, 1, out=place / "one-hop", device="cpu")

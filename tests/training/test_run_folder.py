@@ -133,6 +133,15 @@ def test_what_is_no_run_is_refused(tmp_path):
             load_run(path)
 
 
+def test_a_setting_of_a_newer_version_names_that_version(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"versions": {"nagphormer": "99.1.0"}}))
+    with open(folder / "config.yaml", "a") as file:
+        file.write("tomorrow: 1\n")
+    with pytest.raises(UserError, match=r"unknown setting 'tomorrow'; nagphormer 99\.1\.0 wrote it and this is .* pip"):
+        load_run(folder)
+
+
 def test_weights_of_another_network_are_refused(folder):
     weights = load_file(folder / "model.safetensors")
     for changed in ({"norm.weight": torch.ones(5)}, {}):
@@ -182,7 +191,7 @@ def test_only_an_empty_folder_is_vacant(folder, tmp_path):
 
 def test_going_on_with_other_settings_is_refused(folder):
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    for name, value in {"lr": 0.5, "epochs": 9, "seed": 1, "dropout": 0.1, "feature_scaling": "row"}.items():
+    for name, value in {"lr": 0.5, "epochs": 3, "seed": 1, "dropout": 0.1, "feature_scaling": "row"}.items():
         assert asdict(quick())[name] != value
         with pytest.raises(UserError, match=f"holds a run with {name}={SETTINGS[name]!r}, not {value!r}"):
             trained(folder=folder, **{name: value})
@@ -238,16 +247,75 @@ def test_a_run_killed_before_it_began_is_begun_anew(tmp_path):
     assert is_finished(tmp_path / "run")
 
 
-def test_a_run_without_checkpoints_survives_being_taken_up_in_vain(tmp_path, monkeypatch):
+def files_of(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Lines about what is going on."""
+    lines = []
+    monkeypatch.setattr("nagphormer.training.run_folder.note", lines.append)
+    return lines
+
+
+LEARNING = {"dropout": 0.2, "attention_dropout": 0.2, "feature_dropout": 0.1, "averaging": 0.7}
+
+
+@pytest.mark.parametrize("way", ["never", "always"])
+def test_a_run_that_goes_on_with_more_epochs_is_one_long_run(way, tmp_path):
+    graph = class_graph(sparse=True)
+    for name, numbers in (("long", [7]), ("longer", [2, 3, 7])):
+        for epochs in numbers:
+            trained(graph, folder=tmp_path / name, epochs=epochs, project_first=way, **LEARNING)
+    one, other = (load_run(tmp_path / name) for name in ("long", "longer"))
+    assert one.config == other.config
+    assert one.best.outcome == other.best.outcome
+    assert same_weights(weights_of(one.best.model), weights_of(other.best.model))
+    losses = [[record["train_loss"] for record in run.best.history] for run in (one, other)]
+    assert len(losses[0]) == 7
+    assert losses[0] == losses[1]
+
+
+def test_a_run_that_goes_on_has_not_ended_meanwhile(folder, monkeypatch):
     def run(self):
         raise KeyboardInterrupt
 
+    (folder / "predictions.parquet").touch()
+    with monkeypatch.context() as stopped:
+        stopped.setattr("nagphormer.training.loop.Trainer.run", run)
+        with pytest.raises(KeyboardInterrupt):
+            trained(folder=folder, epochs=6)
+    assert not is_finished(folder)
+    assert not (folder / "predictions.parquet").exists()
+    assert same_weights(
+        weights_of(trained(folder=folder, epochs=6).best.model), weights_of(trained(epochs=6).best.model)
+    )
+
+
+@pytest.mark.parametrize("epochs", [300, 400])
+def test_a_run_that_patience_ended_keeps_no_checkpoint_and_says_so_when_resumed(epochs, tmp_path, shown):
+    first = trained(folder=tmp_path / "run", epochs=300, patience=4)
+    ended = first.best.outcome["epochs"]
+    assert ended < 300
+    assert first.best.ended_by == "patience"
+    assert not (tmp_path / "run" / "state").exists()
+    before = files_of(tmp_path / "run")
+    again = trained(folder=tmp_path / "run", epochs=epochs, patience=4)
+    (line,) = shown
+    assert line.endswith(f"was ended by patience after epoch {ended} and keeps no state/: nothing is left to do")
+    assert same_weights(weights_of(again.best.model), weights_of(first.best.model))
+    assert files_of(tmp_path / "run") == before
+
+
+def test_a_run_that_was_saved_stays_as_it_is_and_cannot_go_on(tmp_path, shown):
     RunFolder.take(tmp_path / "run").write(trained())
-    expected = load_run(tmp_path / "run").best.outcome
-    monkeypatch.setattr("nagphormer.training.loop.Trainer.run", run)
-    with pytest.raises(KeyboardInterrupt):
-        trained(folder=tmp_path / "run")
-    assert load_run(tmp_path / "run").best.outcome == expected
+    before = files_of(tmp_path / "run")
+    trained(folder=tmp_path / "run")
+    assert len(shown) == 1
+    with pytest.raises(UserError, match=r"holds a run of 4 epochs without state/.*: it cannot go on to 5"):
+        trained(folder=tmp_path / "run", epochs=5)
+    assert files_of(tmp_path / "run") == before
 
 
 def test_the_store_of_training_is_remembered_as_seen_from_the_run(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from small import embedded, quick, source_of, sparse_graph, tokens_of
 
 from nagphormer import TokenStore, UserError, from_scipy, hop_tokens
+from nagphormer.cache import cache_folder
 from nagphormer.model.embedding import Embedding
 from nagphormer.tokens import store as store_module
 from nagphormer.training.projection import ProjectedTokens
@@ -109,7 +110,7 @@ def test_a_store_of_another_graph_is_refused():
 def test_runs_that_need_the_same_tokens_share_a_folder_and_others_do_not():
     graph, runs = sparse_graph(), Path("runs")
     shared = tokens_folder(runs / "one", graph, tokens_of(quick()))
-    assert shared.parent.absolute() == runs.absolute()
+    assert shared.is_relative_to(cache_folder())
     assert shared == tokens_folder(runs / "two", graph, tokens_of(quick(seed=3, hidden_dim=64, lr=0.1)))
     changes = ({"hops": 3}, {"encoding_dim": 1}, {"feature_scaling": "row"}, {"feature_scaling": "standardize"})
     others = [tokens_folder(runs / "one", graph, tokens_of(quick(**change))) for change in changes]
@@ -124,15 +125,28 @@ def test_a_store_beside_the_run_of_another_type_is_not_taken_for_its_own(tmp_pat
     assert find_store(run, graph, replace(tokens, dtype="float32"), None) is not None
 
 
-def test_the_store_of_training_is_found_before_one_beside_the_run(tmp_path):
+def test_tokens_beside_a_run_are_used_and_a_cache_that_cannot_be_written_to_is_not(tmp_path, monkeypatch):
+    graph, run, tokens = sparse_graph(), tmp_path / "runs" / "one", tokens_of(quick())
+    beside = run.parent / tokens.folder_name(graph.fingerprint)
+    with monkeypatch.context() as broken:
+        (tmp_path / "file").touch()
+        broken.setenv("NAGPHORMER_CACHE", str(tmp_path / "file"))
+        assert tokens_folder(run, graph, tokens) == beside
+    assert tokens_folder(run, graph, tokens) != beside
+    hop_tokens(graph, 2, out=beside, device="cpu")  # as 0.1.0 did
+    assert tokens_folder(run, graph, tokens) == find_store(run, graph, tokens, None) == beside
+
+
+def test_the_store_of_training_is_found_before_one_in_the_cache_and_that_before_one_beside_the_run(tmp_path):
     graph, run, tokens = sparse_graph(), tmp_path / "runs" / "one", tokens_of(quick())
     assert find_store(run, graph, tokens, "../../tokens") is None
-    beside = hop_tokens(graph, 2, out=tokens_folder(run, graph, tokens), device="cpu").path
-    assert find_store(run, graph, tokens, "../../tokens") == beside
+    cached = hop_tokens(graph, 2, out=tokens_folder(run, graph, tokens), device="cpu").path
+    hop_tokens(graph, 2, out=run.parent / cached.name, device="cpu")
+    assert find_store(run, graph, tokens, "../../tokens") == cached
     run.mkdir()
     hop_tokens(graph, 2, out=tmp_path / "tokens", device="cpu")
     assert find_store(run, graph, tokens, "../../tokens").samefile(tmp_path / "tokens")
-    assert find_store(run, graph, tokens, None) == beside
+    assert find_store(run, graph, tokens, None) == cached
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

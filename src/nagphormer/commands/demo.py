@@ -22,7 +22,6 @@ def run(*, out: Path = Path("nagphormer-demo")) -> None:
     from nagphormer.training.plan import decide
     from nagphormer.training.run import train
     from nagphormer.training.run_folder import RunFolder
-    from nagphormer.training.sources import tokens_folder
 
     path = BUNDLED / "cora.npz"
     name = "cora" if find("cora") == path else path  # yours, where you have one, may number its nodes otherwise
@@ -36,7 +35,7 @@ def run(*, out: Path = Path("nagphormer-demo")) -> None:
     config, here = TrainConfig(), machine()
     wanted = config.tokens("none")
     with timed("2. Hop tokens"):
-        store = make_tokens(graph, wanted, tokens_folder(out / "run", graph, wanted))
+        store = make_tokens(graph, wanted, out / wanted.folder_name(graph.fingerprint))
     say(f"  {describe_store(store)}")
     with timed("3. Train NAGphormer"):
         folder = RunFolder.take(out / "run", resume=True)

@@ -1,10 +1,15 @@
-"""`nagphormer info`: what a graph or a token store is, and what hop tokens would cost."""
+"""`nagphormer info`: what a graph, a token store or a run is, and what hop tokens would cost."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from nagphormer.commands.terminal import result, table
+from nagphormer.commands.terminal import result, say_next, table
 from nagphormer.files import format_size
+from nagphormer.settings import TrainConfig
+
+MATTER = ("hops", "encoding_dim", "feature_scaling", "hidden_dim", "num_layers", "lr", "epochs", "patience", "seed")
+"""Settings of a run that are always told, those of the rest where they are not the default."""
 
 
 def run(
@@ -19,19 +24,47 @@ def run(
     """Describe whatever lies there.
 
     Args:
-        graph: a graph folder, an .npz file, a data set's name, or a token store's folder.
+        graph: a graph folder, an .npz file, a data set's name, a token store's folder or a run's.
         hops: also estimate memory, disk and time for so many hops.
         encoding_dim: eigenvectors to count in that estimate.
-        verify: compare every file with its checksum.
+        verify: compare every file with its checksum; of a run, see that its weights fit.
         allow_pickle: let a data set's download be read from pickles, which can run any code.
     """
     from nagphormer.tokens.store import MANIFEST
 
-    if (Path(graph) / MANIFEST).is_file():
+    described = (Path(graph) / MANIFEST).is_file()
+    if described and (Path(graph) / "config.yaml").is_file():
+        _describe_run(graph, verify)
+        return
+    if described:
         facts = _store_facts(graph, verify)
     else:
         facts = _graph_facts(graph, hops, encoding_dim, verify, allow_pickle)
     result(facts, table(facts))
+
+
+def _describe_run(run: str, verify: bool) -> None:
+    from nagphormer.data.datasets import find
+    from nagphormer.training.summary import summarize_run, verify_run
+
+    if verify:
+        verify_run(run)
+    facts = summarize_run(run) | ({"weights": "fit"} if verify else {})
+    settings, names = facts["settings"], facts["class_names"]
+    defaults = {each.name: each.default for each in fields(TrainConfig)}
+    told = {name: value for name, value in settings.items() if name in MATTER or value != defaults[name]}
+    shown = {
+        "ended_by": facts["ended_by"] or "nothing: it was stopped, or is still at work",
+        "classes": facts["classes"] if names is None else f"{facts['classes']}: {', '.join(names)}",
+        "settings": ", ".join(f"{name} {value}" for name, value in told.items()) + "; others by default",
+        "can": ", ".join(facts["can"]),
+    }
+    result(facts, table({name: shown.get(name, value) for name, value in facts.items() if name != "class_names"}))
+    graph = facts["graph"] if facts["graph"] and find(facts["graph"]) else "GRAPH"
+    if "resume" in facts["can"]:
+        say_next("train", graph, "--out", run, "--resume")
+    else:
+        say_next("evaluate", run, graph, "--split", "test")
 
 
 def _store_facts(path: str, verify: bool) -> dict[str, Any]:

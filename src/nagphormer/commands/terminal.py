@@ -62,7 +62,10 @@ def table(facts: dict[str, Any]) -> str:
     rows = []
     for key, value in facts.items():
         if isinstance(value, dict):
-            value = ", ".join(f"{name} {count:,}" for name, count in value.items()) or None
+            value = ", ".join(
+                f"{name} {each:,}" if isinstance(each, int) else f"{name} {each}" for name, each in value.items()
+            )
+            value = value or None
         elif isinstance(value, int) and not isinstance(value, bool):
             value = f"{value:,}"
         rows.append(f"{key.replace('_', ' '):<20} {'–' if value is None else value}")

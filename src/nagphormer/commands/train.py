@@ -4,12 +4,18 @@ from dataclasses import asdict, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from nagphormer.commands import terminal
 from nagphormer.commands.terminal import describe_run, result, say_next, timed
 from nagphormer.errors import UserError
-from nagphormer.settings import TrainConfig, field_help
+from nagphormer.settings import NetworkConfig, TokenSettings, TrainConfig, field_help
+
+RUN, TOKENS, NETWORK, TRAINING = (
+    Group(name, sort_key=number) for number, name in enumerate(("Run", "Tokens", "Network", "Training"), start=1)
+)
+"""Boxes of the help, in its order."""
+OF_RUN = Parameter(group=RUN)
 
 
 def _optional_flags() -> Any:
@@ -19,10 +25,20 @@ def _optional_flags() -> Any:
     for field in fields(TrainConfig):
         text = help_of.get(field.name, "") + ("" if field.default is None else f" [default: {field.default}]")
         negative = f"--no-{field.name.replace('_', '-')}" if hints[field.name] is bool else ""
-        kind: Any = Annotated[hints[field.name] | None, Parameter(help=text, show_default=False, negative=negative)]
+        shown = Parameter(help=text, show_default=False, negative=negative, group=_group_of(field.name))
+        kind: Any = Annotated[hints[field.name] | None, shown]
         flags.append((field.name, kind, None))
     home = {"__module__": __name__}  # without one of its own, Cyclopts takes the class for a built-in
     return Parameter(name="*")(make_dataclass("TrainFlags", flags, frozen=True, kw_only=True, namespace=home))
+
+
+def _group_of(name: str) -> Group:
+    """The box of the help that a setting stands in."""
+    if name in ("device", "seed"):
+        return RUN
+    if name in TokenSettings.__dataclass_fields__:
+        return TOKENS
+    return NETWORK if name in NetworkConfig.__dataclass_fields__ or name in ("feature_dropout", "linear") else TRAINING
 
 
 TrainFlags = _optional_flags()
@@ -33,13 +49,13 @@ def run(
     /,
     flags: TrainFlags = TrainFlags(),  # type: ignore[valid-type]  # noqa: B008 (it is frozen)
     *,
-    out: Path,
-    tokens: Path | None = None,
-    recipe: str | None = None,
-    resume: bool = False,
-    gpu_memory: str | None = None,
-    tensorboard: bool = False,
-    allow_pickle: bool = False,
+    out: Annotated[Path, OF_RUN],
+    tokens: Annotated[Path | None, OF_RUN] = None,
+    recipe: Annotated[str | None, OF_RUN] = None,
+    resume: Annotated[bool, OF_RUN] = False,
+    gpu_memory: Annotated[str | None, OF_RUN] = None,
+    tensorboard: Annotated[bool, OF_RUN] = False,
+    allow_pickle: Annotated[bool, OF_RUN] = False,
 ) -> None:
     """Resolve, load, split, decide, train; under `torchrun` together with the other ranks.
 
@@ -47,9 +63,10 @@ def run(
         graph: a graph folder, an .npz file or a data set's name.
         flags: how to train.
         out: folder for the run.
-        tokens: the graph's token store; by default it is made beside the run where it is needed, and used again.
+        tokens: the graph's token store; by default it is made in the cache where it is needed, and used again.
         recipe: a recipe's name (paper), which picks the data set's settings by the graph's name, or a YAML file.
-        resume: go on with the run in that folder where it was stopped; start it if there is none.
+        resume: go on with the run in that folder where it was stopped, or, with more --epochs than it had, where they
+            ended; start it if there is none.
         gpu_memory: GPU memory to take at most, such as 8GB; tokens that do not fit are streamed.
         tensorboard: also write events for TensorBoard into the run folder (extra `tensorboard`).
         allow_pickle: let a data set's download be read from pickles, which can run any code.
@@ -63,7 +80,7 @@ def run(
     from nagphormer.training.plan import decide
     from nagphormer.training.ranks import ranks_of_torchrun
     from nagphormer.training.run import train
-    from nagphormer.training.run_folder import RunFolder
+    from nagphormer.training.run_folder import PREDICTIONS, RunFolder
 
     settings = asdict(flags)
     with ranks_of_torchrun(settings["device"]) as ranks:
@@ -82,7 +99,7 @@ def run(
         with timed(f"training on {counts} nodes" + (f", {ranks.count} ranks" if ranks.count > 1 else "")):
             trained, source = train(loaded, plan, here, store, folder, tensorboard)
         if ranks.first and not trained.diverged:
-            write_predictions(trained, source, loaded, out / "predictions.parquet")
+            write_predictions(trained, source, loaded, out / PREDICTIONS, truth=False)  # test labels are not looked at
         ranks.wait()
     if not ranks.first:
         return

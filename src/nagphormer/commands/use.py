@@ -19,7 +19,7 @@ class UseFlags:
     """How a trained model is used."""
 
     tokens: Path | None = None
-    """The graph's token store; by default that of training, or one made beside the run."""
+    """The graph's token store; by default that of training, or one in the cache."""
     device: str | None = None
     """cpu or cuda; by default a GPU where there is one."""
     gpu_memory: str | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
 
+from nagphormer.cache import cache_folder
 from nagphormer.data.download import check_download, download
 from nagphormer.data.folder import MANIFEST, open_graph, read_name
 from nagphormer.data.graph import Graph
@@ -68,9 +69,9 @@ def load_graph(
     """Load a named data set, an `.npz` file or a graph folder.
 
     A name is looked up as `<name>.npz` in the folder that the environment variable NAGPHORMER_DATA gives, as
-    `<name>.npz` or graph folder `<name>` in the cache (`~/.cache/nagphormer`), and among the bundled graphs
-    (cora); then it is downloaded into the cache with PyTorch Geometric. Any other `.npz` in NAGPHORMER_DATA
-    loads by its name too. Write `./cora` for a folder of yours that is called like a data set.
+    `<name>.npz` or graph folder `<name>` in the cache (`~/.cache/nagphormer`, or what NAGPHORMER_CACHE names), and
+    among the bundled graphs (cora); then it is downloaded into the cache with PyTorch Geometric. Any other `.npz`
+    in NAGPHORMER_DATA loads by its name too. Write `./cora` for a folder of yours that is called like a data set.
 
     Args:
         name_or_path: such as `pubmed`, `data/my-graph.npz`, or the folder that `Graph.save` wrote.
@@ -107,11 +108,6 @@ def name_of(name_or_path: str | os.PathLike[str]) -> str | None:
     if path.is_dir() and (path / MANIFEST).is_file():
         return read_name(path)
     return path.stem if reader_of(path) else None
-
-
-def cache_folder() -> Path:
-    """Where downloaded data sets are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nagphormer"
 
 
 def _load_named(name: str, split: Split | None, seed: int, allow_pickle: bool) -> Graph:

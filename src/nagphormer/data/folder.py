@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from nagphormer import __version__
 from nagphormer.data.graph import SPLITS, Graph, arrays_of
 from nagphormer.data.values import FeatureKind
 from nagphormer.errors import UserError
@@ -49,6 +50,7 @@ def write_manifest(folder: Path, graph: Graph) -> None:
             "feature_kind": None if graph.feature_kind is None else asdict(graph.feature_kind),
             "fingerprint": graph.fingerprint,
             "files": {name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for name, file in files.items()},
+            "versions": {"nagphormer": __version__},
         },
     )
 

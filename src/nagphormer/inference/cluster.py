@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from nagphormer.data.folder import open_graph
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
@@ -34,9 +36,9 @@ class Parts:
         """Predict one range and write its file; gives how many nodes that are. Runs in a worker."""
         run, graph = load_run(self.run), open_graph(self.graph)
         source = open_source(run, graph, "cpu", Path(self.tokens))
-        rows = (number * PART_ROWS, min((number + 1) * PART_ROWS, graph.num_nodes))
-        write_predictions(run, source, graph, Path(self.folder) / f"part-{number:05d}.parquet", rows)
-        return rows[1] - rows[0]
+        nodes = np.arange(number * PART_ROWS, min((number + 1) * PART_ROWS, graph.num_nodes))
+        write_predictions(run, source, graph, Path(self.folder) / f"part-{number:05d}.parquet", nodes)
+        return len(nodes)
 
 
 def write_data_set(run: Run, place: Path, graph: Graph, out: Path, address: str, tokens: Path | None = None) -> None:
@@ -48,7 +50,7 @@ def write_data_set(run: Run, place: Path, graph: Graph, out: Path, address: str,
         graph: opened from a folder.
         out: folder of the Parquet data set. All three lie where all workers see them, and so do the tokens.
         address: of the cluster, or `local` to start one here.
-        tokens: the graph's token store; by default that of training, or one beside the run.
+        tokens: the graph's token store; by default that of training, or one in the cache or beside the run.
     """
     check_fits(run, graph)
     shared = check_shared(graph)

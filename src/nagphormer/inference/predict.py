@@ -4,7 +4,7 @@ Shapes: n nodes asked for, B nodes in a block, K hops, D model width, C classes
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,12 @@ def check_fits(run: Run, graph: Graph) -> None:
         )
 
 
+def splits_of(run: Run, graph: Graph) -> tuple[Mapping[str, np.ndarray], bool]:
+    """The splits that a run is judged by on a graph, and whether they are the run's own: see `split_nodes`."""
+    of_run = graph.fingerprint == run.graph.fingerprint and (graph.drawn or not graph.splits)
+    return (run.splits if of_run else graph.splits), of_run
+
+
 def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
     """Nodes of a split to judge a run by.
 
@@ -51,8 +57,8 @@ def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
     if split not in SPLITS:
         raise UserError(f"unknown split {split!r}: use train, val or test")
     same = graph.fingerprint == run.graph.fingerprint
-    of_run = same and (graph.drawn or not graph.splits)
-    nodes = (run.splits if of_run else graph.splits).get(split, np.empty(0, np.int64))
+    splits, of_run = splits_of(run, graph)
+    nodes = splits.get(split, np.empty(0, np.int64))
     if len(nodes) == 0:
         raise UserError(
             f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
@@ -101,8 +107,8 @@ def open_source(
         run: the model.
         graph: the graph.
         device: where the network runs.
-        tokens: the graph's token store; by default that of training, or one beside the run, or made now.
-        folder: of the run, if it has one; what is made is kept beside it.
+        tokens: the graph's token store; by default that of training, one in the cache or beside the run, or made now.
+        folder: of the run, if it has one; what is made is kept in the cache.
     """
     check_fits(run, graph)
     plan, out = run.best.plan, None
@@ -116,7 +122,7 @@ def open_source(
 
 
 def store_of(run: Run, graph: Graph, folder: Path) -> Path | None:
-    """The token store of a graph, if there is one already: that of training, or one beside the run in that folder."""
+    """The token store of a graph, if there is one already: that of training, or one in the cache or beside the run."""
     plan = run.best.plan
     used = run.store.path if graph.fingerprint == run.graph.fingerprint else None
     return find_store(folder, graph, plan.tokens, used)

@@ -7,7 +7,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -88,6 +88,13 @@ class Member:
         """Number of weights."""
         return sum(weight.numel() for weight in self.model.parameters())
 
+    @property
+    def ended_by(self) -> Literal["epochs", "patience", "divergence"]:
+        """What ended its training; epochs where patience ran out with the last of them."""
+        if self.outcome.get("diverged"):
+            return "divergence"
+        return "epochs" if self.outcome["epochs"] == self.plan.resolved.epochs else "patience"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Subject):
@@ -132,7 +139,7 @@ def train(
         plan: what to do.
         here: where.
         store: the graph's tokens, if they are made already.
-        folder: where the run is written; a run that was begun in it goes on.
+        folder: where the run is written; a run that was begun in it goes on, one that can not comes back as it is.
         tensorboard: also write events for TensorBoard into the run folder.
 
     Returns:
@@ -152,12 +159,16 @@ def train(
         ):
             out = tokens_folder(folder.path, graph, plan.tokens) if folder else None
             source = token_source(graph, plan.tokens, plan.way, here.device, store, out)
+        if folder is not None and (ended := folder.ended(plan)) is not None:
+            return ended, source
         with memory_explained(
             f"training with batch_size={config.batch_size}, hidden_dim={config.hidden_dim}, hops={config.hops}",
             "lower batch_size first, then hidden_dim",
         ):
             task = Task(graph, subject.classes, here.device, config.class_weights)
             trainer = Trainer(model, source, task, subject.splits, config, history, checkpoints, ranks)
+            if folder is not None:
+                folder.extend(plan, subject)
             outcome = trainer.run()
     member = Member(plan, model, trainer.history.records, asdict(outcome))
     run = Run(**vars(subject), members=(member,))

@@ -8,6 +8,7 @@ ended. Nothing in it is a pickle.
 import json
 import os
 import platform
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -23,8 +24,9 @@ from safetensors.torch import load_file, save_file
 from nagphormer import __version__
 from nagphormer.data.classes import Classes
 from nagphormer.errors import UserError
-from nagphormer.files import new_file, read_json, write_json
+from nagphormer.files import new_file, new_folder, newer_version, read_json, write_json
 from nagphormer.model.network import NAGphormer
+from nagphormer.progress import note
 from nagphormer.settings import TrainConfig, read_settings, read_yaml, settings_to_write
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History, read_history
@@ -34,7 +36,7 @@ from nagphormer.training.run import GraphFacts, Member, Run, StoreFacts, Subject
 
 FORMAT = 1
 MANIFEST, MODEL, CONFIG, METRICS, STATE = "manifest.json", "model.safetensors", "config.yaml", "metrics.jsonl", "state"
-SPLITS = "splits.safetensors"
+SPLITS, PREDICTIONS = "splits.safetensors", "predictions.parquet"
 T = TypeVar("T")
 KEYS = ("graph", "input_dim", "num_classes", "class_names", "multi_label", "tokens")
 
@@ -81,6 +83,31 @@ class RunFolder:
                     self.path.rmdir()
             raise
 
+    def ended(self, plan: Plan) -> Run | None:
+        """The run in the folder, where it ended and keeps no checkpoint to go on from; else None."""
+        begun, state = self.begun, self.path / STATE
+        if begun is None or not self.ranks.agreed(is_finished(self.path) and not any(state.glob("*.json"))):
+            return None
+        run, epochs = load_run(self.path), begun.resolved.epochs
+        if run.best.ended_by == "epochs" and plan.resolved.epochs > epochs:
+            raise UserError(
+                f"{self.path} holds a run of {epochs} epochs without {STATE}/, which NodeClassifier.save does not "
+                f"write: it cannot go on to {plan.resolved.epochs}; choose another folder"
+            )
+        note(
+            f"the run in {self.path} was ended by {run.best.ended_by} after epoch {run.best.outcome['epochs']} and "
+            f"keeps no {STATE}/: nothing is left to do"
+        )
+        return run
+
+    def extend(self, plan: Plan, subject: Subject) -> None:
+        """Where more epochs are planned than the run in the folder had, it has not ended any more."""
+        if self.begun is None or self.begun.resolved.epochs == plan.resolved.epochs or not self.ranks.first:
+            return
+        for name in (MODEL, PREDICTIONS):
+            (self.path / name).unlink(missing_ok=True)
+        _write_start(self.path, plan, subject)
+
     def history(self, tensorboard: bool = False) -> History:
         """Where records of epochs go; those of ranks that do not write stay in memory."""
         if not self.ranks.first:
@@ -92,13 +119,15 @@ class RunFolder:
         return Checkpoints(self.path / STATE)
 
     def finish(self, run: Run) -> None:
-        """Write how training ended, then the weights."""
+        """Write how training ended, then the weights; where patience ended it, checkpoints are of no more use."""
         if not self.ranks.first:
             return
         _write_manifest(self.path, run.best.plan, run, run.best.outcome)
         with new_file(self.path / MODEL) as staging:
             weights = run.best.model.state_dict()
             save_file({name: tensor.cpu().contiguous() for name, tensor in weights.items()}, staging)
+        if run.best.ended_by == "patience":
+            shutil.rmtree(self.path / STATE, ignore_errors=True)
 
     def write(self, run: Run) -> None:
         """Write a run that was trained elsewhere."""
@@ -116,7 +145,7 @@ class RunFolder:
             raise UserError(f"{holds} on another graph: choose another folder")
         found, wanted = asdict(begun.resolved), asdict(plan.resolved)
         for name, value in wanted.items():
-            if found[name] != value:
+            if found[name] != value and not (name == "epochs" and value > found[name]):
                 raise UserError(
                     f"{holds} with {name}={found[name]!r}, not {value!r}: give {name}={found[name]!r} to go on with "
                     f"it, or choose another folder"
@@ -143,6 +172,15 @@ def check_vacant_run(folder: Path) -> None:
         raise UserError(f"{folder} is not empty: choose another folder")
 
 
+def replace_run(path: str | os.PathLike[str], run: Run) -> None:
+    """Write a run in place of the one in a folder, which goes, with all in it, when the new one is complete."""
+    folder = Path(path)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        _read_manifest(folder)  # refuses what is no run
+    with new_folder(folder, replace=True) as staging:
+        RunFolder(staging).write(run)
+
+
 def is_finished(folder: Path) -> bool:
     """Whether a run folder holds the weights of a finished training."""
     return (folder / MANIFEST).is_file() and (folder / MODEL).is_file()
@@ -158,14 +196,14 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     model = NAGphormer(plan.model)
     _load_weights(model, folder / MODEL)
     member = Member(plan, model.eval(), read_history(folder / METRICS), manifest.get("outcome", {}))
-    names = manifest["class_names"]
-    return Run(
-        members=(member,),
-        classes=Classes(manifest["num_classes"], None if names is None else tuple(names), manifest["multi_label"]),
-        splits=_read_splits(folder),
-        graph=_facts(GraphFacts, manifest["graph"], folder),
-        store=_facts(StoreFacts, manifest["tokens"], folder),
-    )
+    return Run(**vars(_read_subject(folder, manifest)), members=(member,))
+
+
+def read_start(path: str | os.PathLike[str]) -> tuple[Plan, Subject, dict[str, Any]]:
+    """What a run folder holds from the start, whether or not training has ended; also its manifest as it is."""
+    folder = Path(path)
+    manifest = _read_manifest(folder)
+    return _read_plan(folder, manifest), _read_subject(folder, manifest), manifest
 
 
 def _write_start(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, Any] | None = None) -> None:
@@ -217,7 +255,12 @@ def _facts(kind: type[T], found: dict[str, Any], folder: Path) -> T:
 
 def _read_plan(folder: Path, manifest: dict[str, Any]) -> Plan:
     """The plan of a run from its settings and its manifest."""
-    decided = read_settings(TrainConfig, read_yaml(folder / CONFIG), folder / CONFIG)
+    try:
+        decided = read_settings(TrainConfig, read_yaml(folder / CONFIG), folder / CONFIG)
+    except UserError as error:
+        if newer := newer_version(manifest):
+            raise UserError(str(error).rstrip(".") + newer) from error
+        raise
     whole = asdict(decided)
     # 0.1.0 did not say what was given
     unknown = {"project_first": "auto"} if decided.project_first == "always" else {}
@@ -228,6 +271,16 @@ def _read_plan(folder: Path, manifest: dict[str, Any]) -> Plan:
         way="projected" if decided.project_first == "always" else "stored",
         model=shape_of(decided, manifest["input_dim"], manifest["num_classes"], decided.feature_dropout or 0.0),
         precision="bf16" if decided.precision == "bf16" else "fp32",
+    )
+
+
+def _read_subject(folder: Path, manifest: dict[str, Any]) -> Subject:
+    names = manifest["class_names"]
+    return Subject(
+        classes=Classes(manifest["num_classes"], None if names is None else tuple(names), manifest["multi_label"]),
+        splits=_read_splits(folder),
+        graph=_facts(GraphFacts, manifest["graph"], folder),
+        store=_facts(StoreFacts, manifest["tokens"], folder),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from nagphormer.cache import can_be_written, tokens_in_cache
 from nagphormer.data.graph import Graph
 from nagphormer.device import gpu_memory
 from nagphormer.files import format_size
@@ -62,6 +63,8 @@ def token_source(
         return ProjectedTokens(graph, tokens.hops, Columns(graph, encoding, tokens.feature_scaling), encoding, device)
     if store is None:
         store = make_tokens(graph, tokens, out, device=device)
+        if store.path is not None and not store.reused:
+            note(f"tokens are kept in {store.path}: {format_size(store.num_bytes)}")
     check_store(store, graph, tokens)
     return StoredTokens(store, device)
 
@@ -72,12 +75,17 @@ def check_store(store: TokenStore, graph: Graph, tokens: TokenSettings) -> None:
 
 
 def tokens_folder(run: Path, graph: Graph, tokens: TokenSettings) -> Path:
-    """Where tokens are kept beside a run: runs on the same graph with the same settings of tokens share them."""
-    return (run if run.name else run.absolute()).parent / tokens.folder_name(graph.fingerprint)  # "." has a parent, too
+    """Where tokens are kept that a run needs: where they are, else in the cache, where every run finds them.
+
+    Beside the run where the cache cannot be written to.
+    """
+    cached, beside = places = _places(run, graph, tokens)
+    found = next((place for place in places if (place / MANIFEST).is_file()), None)
+    return found or (cached if can_be_written() else beside)
 
 
 def find_store(run: Path, graph: Graph, tokens: TokenSettings, used: str | None) -> Path | None:
-    """A graph's token store, if there is one: that which a run was trained on, or one beside the run.
+    """A graph's token store, if there is one: that which a run was trained on, one in the cache, or beside the run.
 
     Args:
         run: the run folder.
@@ -87,9 +95,17 @@ def find_store(run: Path, graph: Graph, tokens: TokenSettings, used: str | None)
     """
     if used is not None and (run / used / MANIFEST).is_file():
         return run / used
-    beside = tokens_folder(run, graph, tokens)
-    same = (beside / MANIFEST).is_file() and StoreManifest.read(beside).tokens.dtype == tokens.dtype
-    return beside if same else None
+    for path in _places(run, graph, tokens):
+        if (path / MANIFEST).is_file() and StoreManifest.read(path).tokens.dtype == tokens.dtype:
+            return path
+    return None
+
+
+def _places(run: Path, graph: Graph, tokens: TokenSettings) -> tuple[Path, Path]:
+    """In the cache, and beside a run, where 0.1.0 kept them: the same for all runs with these settings of tokens."""
+    name = tokens.folder_name(graph.fingerprint)
+    beside = (run if run.name else run.absolute()).parent / name  # "." has a parent, too
+    return tokens_in_cache(name, graph.name), beside
 
 
 class StoredTokens:

@@ -1,0 +1,59 @@
+"""What a run is, in plain facts: what it was trained on and how, how that ended, and what can be done with it."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nagphormer.data.graph import SPLITS
+from nagphormer.model.network import NAGphormer
+from nagphormer.training.history import read_history
+from nagphormer.training.run import Member
+from nagphormer.training.run_folder import METRICS, STATE, is_finished, load_run, read_start
+
+
+def summarize_run(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Describe a run folder, whether training has ended or not, ready for JSON."""
+    folder = Path(path)
+    plan, subject, manifest = read_start(folder)
+    with torch.device("meta"):  # no weights are needed to count them
+        member = Member(plan, NAGphormer(plan.model), read_history(folder / METRICS), manifest.get("outcome", {}))
+    outcome = member.outcome if is_finished(folder) else {}
+    metric = "val_micro_f1" if subject.classes.multi_label else "val_accuracy"
+    return {
+        "run": str(folder),
+        "ended_by": member.ended_by if outcome else None,
+        "epochs": len(member.history),
+        "best_epoch": outcome.get("best_epoch"),
+        metric: outcome.get("best_metric"),
+        "val_loss": outcome.get("best_loss"),
+        "graph": subject.graph.name,
+        "nodes": subject.graph.num_nodes,
+        "features": plan.model.input_dim - plan.tokens.encoding_dim,
+        "classes": subject.classes.num_classes,
+        "class_names": None if subject.classes.names is None else list(subject.classes.names),
+        "several_labels": subject.classes.multi_label,
+        "splits": {split: len(subject.splits[split]) for split in SPLITS if split in subject.splits},
+        "parameters": member.num_parameters,
+        "settings": asdict(plan.resolved),
+        "token_store": subject.store.path,
+        "fingerprint": subject.graph.fingerprint,
+        "versions": manifest.get("versions", {}),
+        "can": _uses(folder, member if outcome else None),
+    }
+
+
+def verify_run(path: str | os.PathLike[str]) -> None:
+    """Refuse a run whose weights are damaged or do not fit; one that has not ended has none."""
+    if is_finished(Path(path)):
+        load_run(path)
+
+
+def _uses(folder: Path, ended: Member | None) -> list[str]:
+    """What can be done with a run."""
+    if ended is None:
+        return ["resume"]
+    checkpoint = any((folder / STATE).glob("*.json"))
+    return ["evaluate", "predict"] + ["train longer"] * (ended.ended_by == "epochs" and checkpoint)
