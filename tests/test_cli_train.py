@@ -33,7 +33,14 @@ pytestmark = [
 
 COLUMNS = ["node_id", "prediction", "probability", "p_ash", "p_birch", "p_cedar"]
 COLUMNS += ["label", "split", "correct"]
-RUN_FILES = ["config.yaml", "manifest.json", "metrics.jsonl", "model.safetensors", "predictions.parquet"]
+RUN_FILES = [
+    "config.yaml",
+    "fitted.safetensors",
+    "manifest.json",
+    "metrics.jsonl",
+    "model.safetensors",
+    "predictions.parquet",
+]
 RUN_FILES += ["splits.safetensors", "state"]
 
 
@@ -349,14 +356,29 @@ def test_a_closed_pipe_ends_a_table_quietly(trained, tmp_path):
 
 
 @pytest.mark.filterwarnings("default:this is not the graph")
-def test_another_graph_is_warned_about_only_with_an_encoding(run, graph, tmp_path):
+def test_another_graph_is_refused_only_where_its_eigenvectors_do_not_agree(run, graph, tmp_path):
     named_graph(seed=1).save(tmp_path / "other")
-    for dim, warned in ((0, False), (2, True)):
+    for dim, expected in ((0, 0), (2, 2)):
         assert run("train", "graph", "--out", f"run-{dim}", *flags(encoding_dim=dim, epochs=1))[0] == 0
         code, _, err = run("--quiet", "predict", f"run-{dim}", "other", "--out", "found.csv")
-        assert code == 0
-        assert ("nagphormer: warning: this is not the graph the model was trained on" in err) == warned
-        assert err.count("\n") == warned
+        assert code == expected
+        assert ("nagphormer: the eigenvectors of this graph agree with those of training by" in err) == (dim > 0)
+        assert err.count("\n") == (dim > 0)
+
+
+def test_tokens_made_ahead_with_the_statistics_of_a_run_are_those_it_predicts_with(run, graph, tmp_path):
+    part = named_graph().subgraph(np.arange(60))
+    part.save(tmp_path / "part")
+    assert run("train", "graph", "--out", "run", *flags(feature_scaling="standardize", epochs=1))[0] == 0
+    tokens = ("--hops", "2", "--feature-scaling", "standardize", "--out", "tokens")
+    assert run("prepare", "part", *tokens, "--statistics", "run")[0] == 0
+    assert run("predict", "run", "part", "--tokens", "tokens", "--out", "ahead.csv")[0] == 0
+    assert run("predict", "run", "part", "--out", "now.csv")[0] == 0
+    assert (tmp_path / "ahead.csv").read_text() == (tmp_path / "now.csv").read_text()
+    assert run("prepare", "part", *tokens[:-1], "own")[0] == 0
+    code, _, err = run("predict", "run", "part", "--tokens", "own", "--out", "x.csv")
+    assert code == 2
+    assert "own holds tokens standardized by another mean and deviation than training's" in err
 
 
 # info

@@ -137,7 +137,7 @@ def test_every_argument_and_fitted_attribute_has_a_type_and_a_text():
     texts = field_help_of(NodeClassifier)
     hints = inspect.get_annotations(NodeClassifier)
     assert list(hints) == list(texts)
-    assert set(hints) == {*PARAMETERS, *FITTED, "tokens_"}
+    assert set(hints) == {*PARAMETERS, *FITTED, "tokens_", "fitted_"}
     assert list(inspect.signature(NodeClassifier).parameters) == [name for name in hints if not name.endswith("_")]
     settings = field_help(TrainConfig)
     assert {name: text for name, text in texts.items() if name in settings} == settings
@@ -420,12 +420,14 @@ def test_going_to_another_graph_and_back_changes_nothing(graph, fitted):
     assert np.array_equal(fitted.predict_proba(graph), before)
 
 
-def test_another_graph_is_warned_about_only_with_an_encoding(graph, fitted):
+def test_a_graph_whose_eigenvectors_do_not_agree_is_refused_and_one_without_an_encoding_is_not(graph, fitted):
     other = named_graph(seed=1)
     fitted.predict(other)
     encoded = trained_on(graph, encoding_dim=2, epochs=1)
     encoded.predict(graph.with_splits())
-    with pytest.warns(UserWarning, match=r"not the graph the model was trained on: .* encoding_dim=0"):
+    with pytest.raises(
+        UserError, match=r"agree with those of training by -?0\.\d\d on 120 .*, below 0.5: .* encoding_dim=0"
+    ):
         encoded.predict(other)
 
 
@@ -508,7 +510,8 @@ def test_a_loaded_classifier_has_all_that_a_fitted_one_has(graph, fitted, saved)
 
 def test_a_run_folder_holds_no_pickle(saved):
     names = sorted(path.name for path in saved.iterdir())
-    assert names == ["config.yaml", "manifest.json", "metrics.jsonl", "model.safetensors", "splits.safetensors"]
+    arrays = [f"{name}.safetensors" for name in ("fitted", "model", "splits")]
+    assert names == sorted(["config.yaml", "manifest.json", "metrics.jsonl", *arrays])
     for path in saved.iterdir():
         with pytest.raises(Exception), open(path, "rb") as file:  # noqa: B017, PT011 (any will do)
             pickle.load(file)
@@ -604,10 +607,10 @@ def test_a_file_cut_short_is_refused(name, kept, saved):
         NodeClassifier.load(saved)
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "manifest.json", "splits.safetensors"])
+@pytest.mark.parametrize("name", ["config.yaml", "manifest.json", "model.safetensors"])
 def test_a_missing_file_is_refused(name, saved):
     (saved / name).unlink()
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(UserError, match="has not ended" if name == "model.safetensors" else name):
         NodeClassifier.load(saved)
 
 

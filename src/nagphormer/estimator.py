@@ -17,6 +17,7 @@ from nagphormer.metrics import METRICS, check_metric
 from nagphormer.model.network import NAGphormer
 from nagphormer.progress import shown
 from nagphormer.settings import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig, resolve
+from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.plan import decide
@@ -124,6 +125,8 @@ class NodeClassifier:
     """The nodes it was trained, validated and is to be tested on."""
     best_epoch_: int
     """The epoch whose weights, averaged with those of the epochs before, were kept."""
+    fitted_: Fitted | None
+    """What tokens take from the graph of training: names of features, mean and deviation, eigenvectors."""
     tokens_: TokenSource | None
     """Where the tokens of the last graph it was used on come from."""
 
@@ -255,7 +258,7 @@ class NodeClassifier:
         """The class of every node asked for, by name where the classes have names; 0 and 1 for multi-label tasks.
 
         Args:
-            graph: the graph of training, or one with the same features.
+            graph: the graph of training, or another with the same features, by name where both have names.
             nodes: positions, a slice or a mask; all by default.
             node_ids: the user's own ids instead of positions.
             tokens: the graph's token store, if it has one.
@@ -292,9 +295,9 @@ class NodeClassifier:
         One of accuracy, macro_f1, micro_f1 and roc_auc, of which more is better, or log_loss and ece, of which less is.
         """
         run = self._fitted()
-        check_graph(graph)
         check_metric(metric)
         with shown(self.verbose):
+            graph = predict.fitting(run, graph)
             nodes, target = predict.question(run, graph, split)
             return METRICS[metric](target, predict.probabilities(run, self._source_of(graph, tokens), nodes))
 
@@ -320,6 +323,7 @@ class NodeClassifier:
 
     def _adopt(self, run: Run) -> None:
         self._run = run
+        self.fitted_ = run.fitted
         self.tokens_ = None
         self.classes_ = run.classes.values
         self.config_ = run.config
@@ -338,10 +342,11 @@ class NodeClassifier:
         return self._run
 
     def _infer(self, work: Any, graph: Graph, nodes: Any, node_ids: Any, tokens: TokenStore | None) -> np.ndarray:
-        check_graph(graph)
-        positions = predict.positions(graph, nodes, node_ids)
+        run = self._fitted()
         with shown(self.verbose):
-            return work(self._fitted(), self._source_of(graph, tokens), positions)
+            graph = predict.fitting(run, graph)
+            positions = predict.positions(graph, nodes, node_ids)
+            return work(run, self._source_of(graph, tokens), positions)
 
     def _source_of(self, graph: Graph, tokens: TokenStore | None) -> TokenSource:
         """The graph's tokens: given, those used last, or made now."""

@@ -166,7 +166,7 @@ def read_json(path: Path, kind: str, version: int, keys: Iterable[str]) -> dict[
     Args:
         path: the manifest's path.
         kind: what the folder should be, `graph` or `tokens`.
-        version: the format version this code reads.
+        version: the newest format this code reads; it reads all before.
         keys: what the manifest must hold.
     """
     if not path.parent.is_dir():
@@ -180,7 +180,7 @@ def read_json(path: Path, kind: str, version: int, keys: Iterable[str]) -> dict[
     found = content.get("kind") if isinstance(content, dict) else None
     if found != kind:
         raise UserError(f"{path.parent} is not a {kind} folder" + (f" but a {found} folder" if found else ""))
-    if (form := content.get("format")) != version:
+    if not isinstance(form := content.get("format"), int) or not 1 <= form <= version:
         newer = newer_version(content) or "; it is newer than this nagphormer: upgrade with pip install -U nagphormer"
         mend = newer if isinstance(form, int) and form > version else ": make it again"
         raise UserError(f"{path.parent} has format {form!r} but this version reads {version}{mend}")

@@ -59,6 +59,11 @@ class TokenSettings:
         _check_values(self)
         _check_least(self, 0, "hops", "encoding_dim")
 
+    @property
+    def fits(self) -> bool:
+        """Whether such tokens are made with what is measured of a whole graph: mean and deviation, or eigenvectors."""
+        return self.feature_scaling == "standardize" or self.encoding_dim > 0
+
     def width(self, num_features: int) -> int:
         """Columns of a token, F+s; a graph without features has one column instead."""
         return max(num_features, 1) + self.encoding_dim

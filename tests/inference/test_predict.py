@@ -137,18 +137,19 @@ def test_positions_and_ids_together_are_refused():
 def test_a_graph_of_another_width_is_refused(model):
     trained, _ = model
     with pytest.raises(UserError, match="trained on 8 features, but this graph has 7"):
-        predict.check_fits(trained, named_graph(num_features=7))
+        predict.fitting(trained, named_graph(num_features=7))
 
 
-def test_another_graph_is_warned_about_only_with_an_encoding(model):
+def test_another_graph_is_warned_about_where_0_1_0_kept_nothing_that_was_fitted(model):
     trained, _ = model
     other = named_graph(seed=1)
     encoded, _ = train_model(GRAPH, TrainConfig(**SETTINGS | {"encoding_dim": 2, "epochs": 1}))
     with warnings.catch_warnings(action="error"):
-        predict.check_fits(trained, other)
-        predict.check_fits(encoded, GRAPH)
-    with pytest.warns(UserWarning, match="its Laplacian eigenvectors do not correspond"):
-        predict.check_fits(encoded, other)
+        predict.fitting(encoded, other)
+        predict.fitting(replace(trained, fitted=None), other)
+        predict.fitting(replace(encoded, fitted=None), GRAPH)
+    with pytest.warns(UserWarning, match="this graph's own are taken, so predictions may be poor"):
+        predict.fitting(replace(encoded, fitted=None), other)
 
 
 def test_splits_are_the_graphs_own_before_those_of_training(model):

@@ -134,7 +134,7 @@ def test_a_damaged_manifest_is_refused(path, damage):
 
 def test_a_store_of_another_format_is_refused(path):
     edit_manifest(path, format=99)
-    with pytest.raises(UserError, match="format 99 but this version reads 1"):
+    with pytest.raises(UserError, match="format 99 but this version reads 2"):
         TokenStore.open(path)
 
 

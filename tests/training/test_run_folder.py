@@ -1,6 +1,7 @@
 import json
 import os
 import pickle
+import shutil
 import sys
 from dataclasses import asdict
 
@@ -13,6 +14,7 @@ from small import HERE, SETTINGS, class_graph, quick, same_weights, sparse_graph
 
 from nagphormer import UserError, from_scipy, hop_tokens
 from nagphormer.device import Machine
+from nagphormer.inference import predict
 from nagphormer.training.run import StoreFacts
 from nagphormer.training.run_folder import RunFolder, check_vacant_run, is_finished, load_run
 from nagphormer.training.sources import tokens_folder
@@ -48,6 +50,7 @@ def test_a_run_folder_holds_all_that_is_needed_and_no_pickle(folder):
         "model.safetensors",
         "config.yaml",
         "metrics.jsonl",
+        "fitted.safetensors",
         "splits.safetensors",
         "state",
     }
@@ -337,6 +340,20 @@ def test_what_a_later_version_adds_to_a_manifest_is_passed_over(part, folder):
     manifest[part]["tomorrow"] = 1
     (folder / "manifest.json").write_text(json.dumps(manifest))
     assert load_run(folder).graph.fingerprint == GRAPH.fingerprint
+
+
+def test_weights_settings_and_manifest_alone_are_enough_to_predict(folder):
+    expected = probabilities(load_run(folder), np.arange(len(GRAPH.labels)))
+    for path in folder.iterdir():
+        if path.name not in ("manifest.json", "model.safetensors", "config.yaml"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    carried = load_run(folder)
+    assert carried.splits == {}
+    np.testing.assert_array_equal(probabilities(carried, np.arange(len(GRAPH.labels))), expected)
+
+
+def probabilities(run, nodes):
+    return predict.probabilities(run, predict.open_source(run, GRAPH, "cpu"), nodes)
 
 
 def test_a_manifest_that_lacks_a_fact_is_refused_by_its_name(folder):

@@ -29,6 +29,8 @@ class TokenFlags:
     """cpu or cuda; by default a GPU where there is one."""
     cluster: str | None = None
     """Address of a Ray cluster that makes the blocks; without one, a local cluster is started."""
+    statistics: Path | None = None
+    """A run's folder, whose mean, deviation, order of features and eigenvectors are taken: tokens for that run."""
 
 
 def run(

@@ -31,8 +31,10 @@ class UseFlags:
         """The trained model, the graph, and the device to use."""
         from nagphormer.data.datasets import load_graph
         from nagphormer.device import machine
+        from nagphormer.inference.predict import fitting
         from nagphormer.training.run_folder import load_run
 
         device = machine(self.device, self.gpu_memory).device
         trained = load_run(folder)
-        return trained, load_graph(graph, seed=trained.config.seed, allow_pickle=self.allow_pickle), device
+        loaded = load_graph(graph, seed=trained.config.seed, allow_pickle=self.allow_pickle)
+        return trained, fitting(trained, loaded), device

@@ -78,7 +78,7 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
         features=features,
         labels=arrays.get("labels"),
         splits={split: arrays[f"split_{split}"] for split in SPLITS if f"split_{split}" in arrays},
-        ids=_read_ids(folder / IDS) if IDS in manifest["files"] else None,
+        ids=read_ids(folder / IDS) if IDS in manifest["files"] else None,
         class_names=None if manifest["class_names"] is None else tuple(manifest["class_names"]),
         name=manifest["name"],
         folder=folder,
@@ -117,7 +117,8 @@ def write_ids(path: Path, ids: Any) -> None:
         writer.write_table(table)
 
 
-def _read_ids(path: Path) -> Any:
+def read_ids(path: Path) -> Any:
+    """Node ids that `write_ids` wrote, memory-mapped."""
     import pyarrow as pa
 
     try:

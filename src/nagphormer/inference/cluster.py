@@ -9,7 +9,7 @@ from nagphormer.data.folder import open_graph
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_folder
-from nagphormer.inference.predict import check_fits, open_source, store_of
+from nagphormer.inference.predict import fitting, open_source, store_of
 from nagphormer.inference.table import write_predictions
 from nagphormer.tokens.cluster import INTERPRETER, check_shared, connected, gather, workers
 from nagphormer.tokens.store import TokenStore
@@ -34,7 +34,8 @@ class Parts:
 
     def write(self, number: int) -> int:
         """Predict one range and write its file; gives how many nodes that are. Runs in a worker."""
-        run, graph = load_run(self.run), open_graph(self.graph)
+        run = load_run(self.run)
+        graph = fitting(run, open_graph(self.graph))
         source = open_source(run, graph, "cpu", Path(self.tokens))
         nodes = np.arange(number * PART_ROWS, min((number + 1) * PART_ROWS, graph.num_nodes))
         write_predictions(run, source, graph, Path(self.folder) / f"part-{number:05d}.parquet", nodes)
@@ -52,15 +53,15 @@ def write_data_set(run: Run, place: Path, graph: Graph, out: Path, address: str,
         address: of the cluster, or `local` to start one here.
         tokens: the graph's token store; by default that of training, or one in the cache or beside the run.
     """
-    check_fits(run, graph)
     shared = check_shared(graph)
+    graph = fitting(run, graph)
     tokens = tokens or store_of(run, graph, place)
     if tokens is None:
         raise UserError(
             "a cluster predicts from a token store, and there is none for this run and graph: make one with "
             "nagphormer prepare and give it with --tokens"
         )
-    check_store(TokenStore.open(tokens), graph, run.best.plan.tokens)
+    check_store(TokenStore.open(tokens), graph, run.best.plan.tokens, run.fitted)
     count = -(-graph.num_nodes // PART_ROWS)
     with new_folder(out) as folder, connected(address) as ray:
         paths = (str(Path(path).absolute()) for path in (place, shared, tokens, folder))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nagphormer.data.graph import SPLITS, Graph
+from nagphormer.data.graph import SPLITS, Graph, check_graph
 from nagphormer.data.nodes import positions as positions
 from nagphormer.data.splits import labeled_among
 from nagphormer.device import memory_explained
@@ -27,24 +27,32 @@ from nagphormer.training.run import Run
 from nagphormer.training.sources import find_store, token_source, tokens_folder
 
 
-def check_fits(run: Run, graph: Graph) -> None:
-    """Refuse a graph of another width; warn where its encoding means something else than in training."""
+def fitting(run: Run, graph: Graph) -> Graph:
+    """The graph with its features in the order of training; refuses one with others.
+
+    Warns where it is another graph than that of training, and the run does not hold what its tokens have to be made
+    with, since 0.1.0 wrote it.
+    """
+    check_graph(graph)
     plan = run.best.plan
+    if run.fitted is not None:
+        graph = run.fitted.arranged(graph)
     width = max(graph.num_features, 1)
     expected = plan.model.input_dim - plan.tokens.encoding_dim
     if width != expected:
         raise UserError(f"the model was trained on {expected:,} features, but this graph has {width:,}")
-    if plan.tokens.encoding_dim and graph.fingerprint != run.graph.fingerprint:
+    if plan.tokens.fits and run.fitted is None and not run.is_of(graph):
         warnings.warn(
-            "this is not the graph the model was trained on: its Laplacian eigenvectors do not correspond to those of "
-            "training, so predictions may be poor; train with encoding_dim=0 for a model that can move",
+            "this is not the graph the model was trained on, and its run does not hold mean, deviation and "
+            "eigenvectors of training: this graph's own are taken, so predictions may be poor; train again",
             stacklevel=3,
         )
+    return graph
 
 
 def splits_of(run: Run, graph: Graph) -> tuple[Mapping[str, np.ndarray], bool]:
     """The splits that a run is judged by on a graph, and whether they are the run's own: see `split_nodes`."""
-    of_run = graph.fingerprint == run.graph.fingerprint and (graph.drawn or not graph.splits)
+    of_run = run.is_of(graph) and (graph.drawn or not graph.splits)
     return (run.splits if of_run else graph.splits), of_run
 
 
@@ -56,7 +64,7 @@ def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
     """
     if split not in SPLITS:
         raise UserError(f"unknown split {split!r}: use train, val or test")
-    same = graph.fingerprint == run.graph.fingerprint
+    same = run.is_of(graph)
     splits, of_run = splits_of(run, graph)
     nodes = splits.get(split, np.empty(0, np.int64))
     if len(nodes) == 0:
@@ -79,7 +87,7 @@ def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
             f"{len(nodes):,}; to judge by others, give them with graph.with_splits({split}=…)",
             stacklevel=3,
         )
-    seen = np.isin(nodes, run.splits["train"]).sum() if same and split != "train" else 0
+    seen = np.isin(nodes, run.splits.get("train", ())).sum() if same and split != "train" else 0
     if seen:
         warnings.warn(
             f"{seen:,} of the {len(nodes):,} {split} nodes were trained on: training had another split than this graph",
@@ -105,27 +113,26 @@ def open_source(
 
     Args:
         run: the model.
-        graph: the graph.
+        graph: the graph, as `fitting` gives it.
         device: where the network runs.
         tokens: the graph's token store; by default that of training, one in the cache or beside the run, or made now.
         folder: of the run, if it has one; what is made is kept in the cache.
     """
-    check_fits(run, graph)
     plan, out = run.best.plan, None
     way = plan.way_for(graph)
     if folder is not None and way == "stored":
-        out = tokens_folder(folder, graph, plan.tokens)
+        out = tokens_folder(folder, graph, plan.tokens, run.fitted)
         tokens = tokens or store_of(run, graph, folder)
     store = TokenStore.open(tokens) if isinstance(tokens, Path) else tokens
     with memory_explained(f"making tokens of {plan.tokens.hops} hops", "use nagphormer prepare --memory, and --tokens"):
-        return token_source(graph, plan.tokens, way, device, store, out)
+        return token_source(graph, plan.tokens, way, device, store, out, run.fitted)
 
 
 def store_of(run: Run, graph: Graph, folder: Path) -> Path | None:
     """The token store of a graph, if there is one already: that of training, or one in the cache or beside the run."""
     plan = run.best.plan
-    used = run.store.path if graph.fingerprint == run.graph.fingerprint else None
-    return find_store(folder, graph, plan.tokens, used)
+    used = run.store.path if run.is_of(graph) else None
+    return find_store(folder, graph, plan.tokens, used, run.fitted)
 
 
 def probabilities(run: Run, source: TokenSource, nodes: np.ndarray) -> np.ndarray:

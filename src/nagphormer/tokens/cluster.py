@@ -27,7 +27,7 @@ from nagphormer.tokens.engine import LANES
 from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.job import Exponents, Job, Layout, sum_dtype
 from nagphormer.tokens.slices import column_bytes, node_bytes
-from nagphormer.tokens.store import Block
+from nagphormer.tokens.store import ENCODING, Block
 
 LOCAL = "local"
 INTERPRETER = 300 * 10**6
@@ -70,9 +70,6 @@ class Blocks:
         return Made(block, attempt)
 
 
-ENCODING = "encoding.npy"
-
-
 def write_blocks(
     graph: Graph,
     layout: Layout,
@@ -94,8 +91,6 @@ def write_blocks(
         memory: limit for each worker; by default what a block needs, as far as a worker has it.
     """
     place = check_shared(graph)
-    if columns.encoding is not None:
-        np.save(folder / ENCODING, columns.encoding)
     with connected(address) as ray:
         share = _share(workers(ray), layout, memory)
         usable = share.memory - RESERVE - INTERPRETER - node_bytes(graph.num_nodes, 0)
@@ -116,7 +111,6 @@ def write_blocks(
         note(f"{retried} of {len(made)} blocks were made again after their worker had died")
     for left in (*folder.glob("attempts-*"), *folder.glob("unfinished-*"), *folder.glob("scratch-*")):
         left.unlink(missing_ok=True)
-    (folder / ENCODING).unlink(missing_ok=True)
     return tuple(block for block, _ in made)
 
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nagphormer import __version__
 from nagphormer.data.graph import Graph, check_graph
 from nagphormer.device import gpu_memory, resolve_device, usable_memory
@@ -19,10 +21,11 @@ from nagphormer.files import check_vacant, format_size, new_folder
 from nagphormer.progress import note
 from nagphormer.settings import Dtype, Scaling, TokenSettings
 from nagphormer.tokens.engine import LANES, engine
+from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.job import Job, Layout, find_exponents
 from nagphormer.tokens.slices import GPU_PIECE_BYTES, NARROWEST, adjacency_bytes, column_bytes, node_bytes
-from nagphormer.tokens.store import MANIFEST, STORED, StoreManifest, TokenStore
+from nagphormer.tokens.store import MANIFEST, STORED, StoreManifest, TokenStore, write_encoding
 
 
 def hop_tokens(
@@ -35,6 +38,7 @@ def hop_tokens(
     device: str | None = None,
     feature_scaling: Scaling = "none",
     cluster: str | None = None,
+    statistics: Any = None,
 ) -> TokenStore:
     """Compute the hop tokens of every node, once and offline.
 
@@ -50,6 +54,8 @@ def hop_tokens(
         feature_scaling: `none`, `standardize` (columns) or `row` (rows sum to one).
         cluster: address of a Ray cluster whose workers make the blocks, or `local` to start one here; the graph must
             have been opened from a folder, and folder and `out` lie where all workers see them. The bytes are the same.
+        statistics: a fitted `NodeClassifier` or the folder of a run, whose mean, deviation, order of features and
+            eigenvectors are taken instead of the graph's own: tokens that this model can read.
 
     Returns:
         A store of shape (N, K+1, F+s); its `reused` says whether it was there already.
@@ -60,7 +66,10 @@ def hop_tokens(
     """
     check_graph(graph)
     tokens = TokenSettings(hops=hops, encoding_dim=encoding_dim, dtype=dtype, feature_scaling=feature_scaling)
-    return make_tokens(graph, tokens, out, memory, device, cluster)
+    fitted = None if statistics is None else Fitted.given(statistics)
+    return make_tokens(
+        graph if fitted is None else fitted.arranged(graph), tokens, out, memory, device, cluster, fitted
+    )
 
 
 def make_tokens(
@@ -70,28 +79,43 @@ def make_tokens(
     memory: str | int | None = None,
     device: str | None = None,
     cluster: str | None = None,
+    fitted: Fitted | None = None,
 ) -> TokenStore:
-    """Like `hop_tokens`, with the settings as one."""
+    """Like `hop_tokens`, with the settings as one; the features are arranged as `fitted` has them already."""
+    if fitted is not None:
+        fitted.check_has(tokens)
     if out is not None and (Path(out) / MANIFEST).is_file():
-        return _reuse(graph, tokens, out)
+        return _reuse(graph, tokens, out, fitted)
     if out is not None:
         check_vacant(Path(out))
     if cluster is not None:
         _check_cluster(graph, out, device)
         device = "cpu"
     try:
-        return _make(graph, tokens, out, memory, resolve_device(device), cluster)
+        return _make(graph, tokens, out, memory, resolve_device(device), cluster, fitted)
     except Taken:  # by another run that needs the same tokens
         assert out is not None
-        return _reuse(graph, tokens, out)
+        return _reuse(graph, tokens, out, fitted)
 
 
-def _reuse(graph: Graph, tokens: TokenSettings, out: str | os.PathLike[str]) -> TokenStore:
+def _reuse(graph: Graph, tokens: TokenSettings, out: str | os.PathLike[str], fitted: Fitted | None) -> TokenStore:
     """Open a store if it is the one wanted."""
     store = TokenStore.open(out)
     store.refuse_other(graph, tokens)
+    refuse_statistics(store, graph, fitted)
     store.reused = True
     return store
+
+
+def refuse_statistics(store: TokenStore, graph: Graph, fitted: Fitted | None) -> None:
+    """Refuse a graph's store that was made with another graph's statistics, or with others than those wanted."""
+    if fitted is not None:
+        fitted.refuse_other(graph, store.manifest.statistics, store.encoding, store.where)
+    elif store.manifest.statistics_of is not None:
+        raise UserError(
+            f"{store.where} tokens with mean, deviation and eigenvectors of another graph, made for a run that was "
+            f"trained there: make tokens of this graph's own"
+        )
 
 
 def _make(
@@ -101,6 +125,7 @@ def _make(
     memory: str | int | None,
     device: str,
     cluster: str | None,
+    fitted: Fitted | None,
 ) -> TokenStore:
     device = device_for_hops(graph, tokens.hops, device)
     shape = (graph.num_nodes, tokens.hops + 1, tokens.width(graph.num_features))
@@ -109,8 +134,8 @@ def _make(
     engine(device)  # brings numba or Triton, likewise
     layout = _fit(graph, tokens, num_bytes, usable_memory(memory), out is not None, device, search_device)
     with new_folder(out, num_bytes + layout.scratch_bytes) if out is not None else nullcontext() as folder:
-        found = _solve(graph, tokens, search_device)
-        columns = Columns(graph, found.vectors if found else None, tokens.feature_scaling)
+        encoding, report = _encoding(graph, tokens, search_device, fitted)
+        columns = Columns(graph, encoding, tokens.feature_scaling, fitted.statistics if fitted else None)
         if device != "cpu" and layout.slices.width < shape[2]:
             note(f"{shape[2]:,} columns go through the GPU {layout.slices.width:,} at a time: memory holds no more")
         exponents = find_exponents(graph, columns, layout)
@@ -119,11 +144,13 @@ def _make(
             graph=graph.fingerprint,
             tokens=tokens,
             statistics=columns.statistics(),
-            encoding=found.report() if found else {},
+            encoding=report,
             column_exponents=tuple(exponents.tokens.tolist()),
+            statistics_of=fitted.graph if fitted and fitted.is_foreign(graph, tokens) else None,
+            encoding_sha256=None if folder is None else write_encoding(folder, encoding),
         )
         if folder is None:
-            return TokenStore(Job(graph, layout, columns, exponents).hold(), manifest)
+            return TokenStore(Job(graph, layout, columns, exponents).hold(), manifest, encoding=encoding)
         if cluster is None:
             blocks = Job(graph, layout, columns, exponents).write(folder)
         else:
@@ -166,13 +193,18 @@ def _device_for_search(graph: Graph, tokens: TokenSettings, device: str) -> str:
     return device_for_search(graph, tokens.encoding_dim, device)
 
 
-def _solve(graph: Graph, tokens: TokenSettings, device: str) -> Any:
-    """The eigenvectors, where there shall be any."""
+def _encoding(
+    graph: Graph, tokens: TokenSettings, device: str, fitted: Fitted | None
+) -> tuple[np.ndarray | None, dict[str, list[float]]]:
+    """The eigenvectors, where there shall be any, and what the manifest says of them."""
     if not tokens.encoding_dim:
-        return None
+        return None, {}
+    if fitted is not None:
+        return fitted.encoding_of(graph, device), {}
     from nagphormer.tokens.laplacian import solve
 
-    return solve(graph, tokens.encoding_dim, device=device)
+    found = solve(graph, tokens.encoding_dim, device=device)
+    return found.vectors, found.report()
 
 
 def device_for_hops(graph: Graph, hops: int, device: str) -> str:

@@ -20,8 +20,9 @@ from nagphormer.settings import TokenSettings, read_settings, settings_to_write
 if TYPE_CHECKING:
     from nagphormer.tokens.dataset import TokenDataset
 
-FORMAT = 1
-MANIFEST = "manifest.json"
+FORMAT = 2
+"""Of stores with the statistics of another graph, which 0.1.0 would take for the graph's own; of all others it is 1."""
+MANIFEST, ENCODING = "manifest.json", "encoding.npy"
 BLOCK_BYTES = 4 * 2**30
 """Bytes of one hop of a block; wider stores are cut into several column blocks."""
 NORMALIZATION = "D̃^-½ (A+I) D̃^-½"
@@ -100,6 +101,10 @@ class StoreManifest:
     """Eigenvalues and residuals of the structural encoding, or nothing."""
     column_exponents: tuple[int, ...]
     """Stored tokens are the true ones by 2 to the power of these, (F+s,)."""
+    statistics_of: str | None = None
+    """Fingerprint of the graph whose mean, deviation and eigenvectors these are; None for the graph's own."""
+    encoding_sha256: str | None = None
+    """Checksum of the file of eigenvectors, where there is one."""
     blocks: tuple[Block, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -119,6 +124,8 @@ class StoreManifest:
             statistics=found.get("feature_statistics", {}),
             encoding=found.get("encoding", {}),
             column_exponents=tuple(found["column_exponents"]),
+            statistics_of=found.get("statistics_of"),
+            encoding_sha256=found.get("encoding_sha256"),
             blocks=tuple(
                 Block(block["file"], tuple(block["columns"]), block["bytes"], block["sha256"])
                 for block in found["blocks"]
@@ -130,7 +137,7 @@ class StoreManifest:
         """Write the manifest into a store's folder."""
         content = {
             "kind": "tokens",
-            "format": FORMAT,
+            "format": 1 if self.statistics_of is None else FORMAT,
             "shape": self.shape,
             "graph": self.graph,
             **settings_to_write(self.tokens),
@@ -138,14 +145,16 @@ class StoreManifest:
             "feature_statistics": self.statistics,
             "encoding": self.encoding,
             "column_exponents": self.column_exponents,
+            **({"statistics_of": self.statistics_of} if self.statistics_of else {}),
+            **({"encoding_sha256": self.encoding_sha256} if self.encoding_sha256 else {}),
             "blocks": [asdict(block) for block in self.blocks],
             "versions": self.versions,
         }
         write_json(folder / MANIFEST, content)
 
-    def refuse_other(self, graph: str, wanted: TokenSettings, where: str) -> None:
-        """Refuse tokens, which lie `where`, that are not those of a graph (its fingerprint) with these settings."""
-        if self.graph != graph:
+    def refuse_other(self, graph: Graph, wanted: TokenSettings, where: str) -> None:
+        """Refuse tokens, which lie `where`, that are not those of a graph with these settings."""
+        if not graph.is_known_as(self.graph):
             raise UserError(f"{where} tokens of another graph: choose another folder or remove it first")
         self.tokens.refuse_other(wanted, where)
 
@@ -156,11 +165,19 @@ class TokenStore:
     `store[idx]` and `np.asarray(store)` give float32 with the column scales undone.
     """
 
-    def __init__(self, blocks: list[Any], manifest: StoreManifest, path: Path | None = None, reused: bool = False):
+    def __init__(
+        self,
+        blocks: list[Any],
+        manifest: StoreManifest,
+        path: Path | None = None,
+        reused: bool = False,
+        encoding: np.ndarray | None = None,
+    ):
         self.blocks: list[Any] = blocks  # NumPy arrays or memory maps; CUDA tensors where they were made on a GPU
         self.manifest = manifest
         self.path = path
         self.reused = reused
+        self._encoding = encoding
         self.shape: tuple[int, int, int] = manifest.shape
         self.tokens = manifest.tokens
         self.dtype: str = manifest.tokens.dtype
@@ -187,11 +204,38 @@ class TokenStore:
             assert self.path is not None
             if checksum(self.path / block.file) != block.sha256:
                 raise UserError(f"{self.path / block.file} is corrupt (checksum differs): make the store again")
+        if self.path is not None and self.manifest.encoding_sha256 not in (None, _encoding_checksum(self.path)):
+            raise UserError(f"{self.path / ENCODING} is corrupt (checksum differs): make the store again")
 
     def refuse_other(self, graph: Graph, wanted: TokenSettings) -> None:
         """Refuse this store unless it holds a graph's tokens with these settings."""
-        where = "these are" if self.path is None else f"{self.path} holds"
-        self.manifest.refuse_other(graph.fingerprint, wanted, where)
+        self.manifest.refuse_other(graph, wanted, self.where)
+
+    @property
+    def where(self) -> str:
+        """The beginning of a sentence about what these tokens are."""
+        return "these are" if self.path is None else f"{self.path} holds"
+
+    @property
+    def encoding(self) -> np.ndarray | None:
+        """The eigenvectors joined to the features, (N, s) float32, or None without any."""
+        dim = self.tokens.encoding_dim
+        if self._encoding is None and dim:
+            file = None if self.path is None else self.path / ENCODING
+            if file is not None and file.is_file():
+                self._encoding = np.load(file, mmap_mode="r", allow_pickle=False)
+            else:  # 0.1.0 kept them as columns of hop 0 alone
+                self._encoding = self._at_hop_zero(self.shape[2] - dim)
+        return self._encoding
+
+    def _at_hop_zero(self, first: int) -> np.ndarray:
+        """Columns from `first` on at hop 0, float32."""
+        parts, start = [], 0
+        for block in self.host_blocks():
+            if start + block.shape[2] > first:
+                parts.append(self.stored.decode(np.ascontiguousarray(block[:, 0, max(first - start, 0) :])))
+            start += block.shape[2]
+        return np.concatenate(parts, axis=1) * self.scales[first:]
 
     @property
     def num_bytes(self) -> int:
@@ -253,6 +297,18 @@ class TokenStore:
 
     def __repr__(self) -> str:
         return f"TokenStore(shape={self.shape}, dtype={self.dtype!r}, path={str(self.path) if self.path else None!r})"
+
+
+def write_encoding(folder: Path, encoding: np.ndarray | None) -> str | None:
+    """Write the eigenvectors into a store's folder; gives the file's checksum."""
+    if encoding is None:
+        return None
+    np.save(folder / ENCODING, np.asarray(encoding, np.float32), allow_pickle=False)
+    return checksum(folder / ENCODING)
+
+
+def _encoding_checksum(folder: Path) -> str | None:
+    return checksum(folder / ENCODING) if (folder / ENCODING).is_file() else None
 
 
 def block_columns(num_nodes: int, width: int, dtype: str) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from nagphormer.model.embedding import Embedding
@@ -33,6 +34,10 @@ class TokenSource(Protocol):
     width: int
     device: str
     projects_first: bool
+    statistics: dict[str, list[float]]
+    """Mean and deviation that the features were scaled by, or nothing."""
+    encoding: np.ndarray | None
+    """The eigenvectors in the tokens, (N, s), or None without any."""
 
     def batches(self, nodes: Sequence[torch.Tensor]) -> Iterator[Batch]:
         """Batches of node positions, which lie on the CPU, with what is needed of them: on the device, ahead of use."""

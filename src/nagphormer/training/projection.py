@@ -30,6 +30,7 @@ class ProjectedTokens:
     def __init__(self, graph: Graph, hops: int, columns: Columns, encoding: np.ndarray | None, device: str):
         self.num_nodes, self.hops, self.device = graph.num_nodes, hops, device
         self.width = columns.width
+        self.statistics, self.encoding = columns.statistics(), encoding
         degrees = loop_degrees(graph)  # (N,)
         self._root = torch.from_numpy(np.sqrt(degrees).astype(np.float32)).to(device)
         self._average = engine(device).NeighborSum(graph, 1.0 / degrees, loop=True, device=device)  # D̃^-1 (A+I)

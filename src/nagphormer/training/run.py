@@ -17,6 +17,7 @@ from nagphormer.device import Machine, memory_explained
 from nagphormer.model.classifier import weights_drawn
 from nagphormer.model.network import NAGphormer
 from nagphormer.settings import Dtype, TrainConfig
+from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.loop import Trainer
@@ -102,6 +103,14 @@ class Run(Subject):
 
     members: tuple[Member, ...]
     """Those that answer together; today there is one."""
+    fitted: Fitted | None = None
+    """What tokens take from the graph of training; 0.1.0 did not keep it."""
+
+    def is_of(self, graph: Graph) -> bool:
+        """Whether a graph is the one it was trained on."""
+        return graph.fingerprint == self.graph.fingerprint or (
+            self.fitted is None and graph.is_known_as(self.graph.fingerprint)
+        )
 
     @property
     def best(self) -> Member:
@@ -149,7 +158,7 @@ def train(
     config, ranks = plan.resolved, folder.ranks if folder else ALONE
     with weights_drawn(config.seed):
         model = NAGphormer(plan.model)
-    with folder.begin(plan, subject) if folder else nullcontext():
+    with folder.begin(plan, subject, graph) if folder else nullcontext():
         history, checkpoints = (folder.history(tensorboard), folder.checkpoints()) if folder else (None, None)
         with (
             ranks.in_turn(),
@@ -171,7 +180,8 @@ def train(
                 folder.extend(plan, subject)
             outcome = trainer.run()
     member = Member(plan, model, trainer.history.records, asdict(outcome))
-    run = Run(**vars(subject), members=(member,))
+    fitted = Fitted.of(graph, source.statistics, source.encoding)
+    run = Run(**vars(subject), members=(member,), fitted=fitted)
     if folder is not None:
         folder.finish(run)
     return run, source

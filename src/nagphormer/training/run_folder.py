@@ -23,18 +23,22 @@ from safetensors.torch import load_file, save_file
 
 from nagphormer import __version__
 from nagphormer.data.classes import Classes
+from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file, new_folder, newer_version, read_json, write_json
 from nagphormer.model.network import NAGphormer
 from nagphormer.progress import note
 from nagphormer.settings import TrainConfig, read_settings, read_yaml, settings_to_write
+from nagphormer.tokens.fitted import ARRAYS as FITTED
+from nagphormer.tokens.fitted import Fitted
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History, read_history
 from nagphormer.training.plan import Plan, shape_of
 from nagphormer.training.ranks import ALONE, Ranks
 from nagphormer.training.run import GraphFacts, Member, Run, StoreFacts, Subject
 
-FORMAT = 1
+FORMAT = 2
+"""Of runs that keep what was fitted in training: 0.1.0 would fit anew. A run that it wrote stays what it was, 1."""
 MANIFEST, MODEL, CONFIG, METRICS, STATE = "manifest.json", "model.safetensors", "config.yaml", "metrics.jsonl", "state"
 SPLITS, PREDICTIONS = "splits.safetensors", "predictions.parquet"
 T = TypeVar("T")
@@ -63,13 +67,13 @@ class RunFolder:
         return cls(folder, ranks.agreed(begun), ranks)
 
     @contextmanager
-    def begin(self, plan: Plan, subject: Subject) -> Iterator[None]:
+    def begin(self, plan: Plan, subject: Subject, graph: Graph) -> Iterator[None]:
         """Write what is known before training, or see that the run in the folder is this one.
 
         When the block fails before anything was learned, the folder is left free.
         """
         if self.begun is not None:
-            self._check_same(plan, subject)
+            self._check_same(plan, subject, graph)
         elif self.ranks.first:
             check_vacant_run(self.path)
             _write_start(self.path, plan, subject)
@@ -122,6 +126,8 @@ class RunFolder:
         """Write how training ended, then the weights; where patience ended it, checkpoints are of no more use."""
         if not self.ranks.first:
             return
+        if run.fitted is not None:
+            run.fitted.write(self.path)
         _write_manifest(self.path, run.best.plan, run, run.best.outcome)
         with new_file(self.path / MODEL) as staging:
             weights = run.best.model.state_dict()
@@ -136,12 +142,12 @@ class RunFolder:
             staging.write_text("".join(json.dumps(record) + "\n" for record in run.best.history), encoding="utf-8")
         self.finish(run)
 
-    def _check_same(self, plan: Plan, subject: Subject) -> None:
+    def _check_same(self, plan: Plan, subject: Subject, graph: Graph) -> None:
         """Refuse to go on with a run of another graph or other settings."""
         begun, holds = self.begun, f"{self.path} holds a run"
         assert begun is not None
         manifest = _read_manifest(self.path)
-        if manifest["graph"]["fingerprint"] != subject.graph.fingerprint:
+        if not graph.is_known_as(manifest["graph"]["fingerprint"]):
             raise UserError(f"{holds} on another graph: choose another folder")
         found, wanted = asdict(begun.resolved), asdict(plan.resolved)
         for name, value in wanted.items():
@@ -196,7 +202,8 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     model = NAGphormer(plan.model)
     _load_weights(model, folder / MODEL)
     member = Member(plan, model.eval(), read_history(folder / METRICS), manifest.get("outcome", {}))
-    return Run(**vars(_read_subject(folder, manifest)), members=(member,))
+    fitted = Fitted.read(folder) if (folder / FITTED).is_file() else None
+    return Run(**vars(_read_subject(folder, manifest)), members=(member,), fitted=fitted)
 
 
 def read_start(path: str | os.PathLike[str]) -> tuple[Plan, Subject, dict[str, Any]]:
@@ -218,7 +225,7 @@ def _write_manifest(folder: Path, plan: Plan, subject: Subject, outcome: dict[st
     versions = {"nagphormer": __version__, "torch": torch.__version__, "numpy": np.__version__}
     manifest = {
         "kind": "run",
-        "format": FORMAT,
+        "format": 1 if isinstance(subject, Run) and subject.fitted is None else FORMAT,
         "graph": asdict(subject.graph),
         "input_dim": plan.model.input_dim,
         "num_classes": subject.classes.num_classes,
@@ -278,7 +285,7 @@ def _read_subject(folder: Path, manifest: dict[str, Any]) -> Subject:
     names = manifest["class_names"]
     return Subject(
         classes=Classes(manifest["num_classes"], None if names is None else tuple(names), manifest["multi_label"]),
-        splits=_read_splits(folder),
+        splits=_read_splits(folder) if (folder / SPLITS).is_file() else {},  # a model that was carried elsewhere
         graph=_facts(GraphFacts, manifest["graph"], folder),
         store=_facts(StoreFacts, manifest["tokens"], folder),
     )

@@ -23,7 +23,8 @@ from nagphormer.model.embedding import Embedding
 from nagphormer.progress import note
 from nagphormer.settings import TokenSettings
 from nagphormer.tokens.engine import engine, round_up
-from nagphormer.tokens.hop2token import make_tokens
+from nagphormer.tokens.fitted import Fitted
+from nagphormer.tokens.hop2token import make_tokens, refuse_statistics
 from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.store import MANIFEST, Stored, StoreManifest, TokenStore
 from nagphormer.training.batches import AHEAD, Batch, TokenSource, on_device
@@ -43,6 +44,7 @@ def token_source(
     device: str,
     store: TokenStore | None = None,
     out: str | os.PathLike[str] | None = None,
+    fitted: Fitted | None = None,
 ) -> TokenSource:
     """Tokens of a graph for the network.
 
@@ -53,38 +55,49 @@ def token_source(
         device: where the network runs.
         store: tokens made before; must be this graph's, with the same settings but for the type.
         out: folder in which tokens are kept, should they have to be made; in memory without it.
+        fitted: of the training, where the graph is one to use a model on; else the graph's own is found.
     """
     if store is None and way == "projected":
         encoding: np.ndarray | None = None
-        if tokens.encoding_dim:
+        if tokens.encoding_dim and fitted is not None:
+            encoding = fitted.encoding_of(graph, device)
+        elif tokens.encoding_dim:
             from nagphormer.tokens.laplacian import laplacian_encoding
 
             encoding = laplacian_encoding(graph, tokens.encoding_dim, device=device)
-        return ProjectedTokens(graph, tokens.hops, Columns(graph, encoding, tokens.feature_scaling), encoding, device)
+        columns = Columns(graph, encoding, tokens.feature_scaling, fitted.statistics if fitted else None)
+        return ProjectedTokens(graph, tokens.hops, columns, encoding, device)
     if store is None:
-        store = make_tokens(graph, tokens, out, device=device)
+        store = make_tokens(graph, tokens, out, device=device, fitted=fitted)
         if store.path is not None and not store.reused:
             note(f"tokens are kept in {store.path}: {format_size(store.num_bytes)}")
-    check_store(store, graph, tokens)
+    check_store(store, graph, tokens, fitted)
     return StoredTokens(store, device)
 
 
-def check_store(store: TokenStore, graph: Graph, tokens: TokenSettings) -> None:
-    """Refuse tokens of another graph or made with other settings; the type they are stored as is the store's own."""
+def check_store(store: TokenStore, graph: Graph, tokens: TokenSettings, fitted: Fitted | None = None) -> None:
+    """Refuse tokens of another graph or made with other settings; the type they are stored as is the store's own.
+
+    Where they are to be used with a run, they must have been made with what was `fitted` in its training.
+    """
     store.refuse_other(graph, replace(tokens, dtype=store.tokens.dtype))
+    if fitted is not None:
+        refuse_statistics(store, graph, fitted)
 
 
-def tokens_folder(run: Path, graph: Graph, tokens: TokenSettings) -> Path:
+def tokens_folder(run: Path, graph: Graph, tokens: TokenSettings, fitted: Fitted | None = None) -> Path:
     """Where tokens are kept that a run needs: where they are, else in the cache, where every run finds them.
 
     Beside the run where the cache cannot be written to.
     """
-    cached, beside = places = _places(run, graph, tokens)
+    cached, beside = places = _places(run, graph, tokens, fitted)
     found = next((place for place in places if (place / MANIFEST).is_file()), None)
     return found or (cached if can_be_written() else beside)
 
 
-def find_store(run: Path, graph: Graph, tokens: TokenSettings, used: str | None) -> Path | None:
+def find_store(
+    run: Path, graph: Graph, tokens: TokenSettings, used: str | None, fitted: Fitted | None = None
+) -> Path | None:
     """A graph's token store, if there is one: that which a run was trained on, one in the cache, or beside the run.
 
     Args:
@@ -92,18 +105,24 @@ def find_store(run: Path, graph: Graph, tokens: TokenSettings, used: str | None)
         graph: the graph.
         tokens: what its tokens shall be.
         used: where the store of training lies, seen from the run folder, if it was this graph's.
+        fitted: of the training.
     """
     if used is not None and (run / used / MANIFEST).is_file():
         return run / used
-    for path in _places(run, graph, tokens):
+    for path in _places(run, graph, tokens, fitted):
         if (path / MANIFEST).is_file() and StoreManifest.read(path).tokens.dtype == tokens.dtype:
             return path
     return None
 
 
-def _places(run: Path, graph: Graph, tokens: TokenSettings) -> tuple[Path, Path]:
-    """In the cache, and beside a run, where 0.1.0 kept them: the same for all runs with these settings of tokens."""
+def _places(run: Path, graph: Graph, tokens: TokenSettings, fitted: Fitted | None) -> tuple[Path, Path]:
+    """In the cache, and beside a run, where 0.1.0 kept them: the same for all runs with these settings of tokens.
+
+    Those of another graph than that of training are made for this run, or for others with the same statistics.
+    """
     name = tokens.folder_name(graph.fingerprint)
+    if fitted is not None and fitted.is_foreign(graph, tokens):
+        name += f"-as-{fitted.digest[:8]}"
     beside = (run if run.name else run.absolute()).parent / name  # "." has a parent, too
     return tokens_in_cache(name, graph.name), beside
 
@@ -117,6 +136,7 @@ class StoredTokens:
         self.num_nodes, num_tokens, self.width = store.shape
         self.hops = num_tokens - 1
         self.device = device
+        self.statistics, self.encoding = store.manifest.statistics, store.encoding
         self._scales = torch.from_numpy(store.scales).to(device)
         self._stored = store.stored
         self._kind: torch.dtype = store.stored.torch
