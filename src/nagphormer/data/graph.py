@@ -268,6 +268,8 @@ def from_parts(
     names = None if class_names is None else tuple(map(str, class_names))
     if labels is not None and np.asarray(labels).dtype.kind in "OUS":
         names, labels = name_classes(np.asarray(labels))
+    elif labels is not None and np.asarray(labels).dtype == bool and np.ndim(labels) == 1:
+        names = names or ("False", "True")  # as a table's truth values are called
     if hasattr(features, "columns") and hasattr(features, "to_numpy"):  # a data frame, of whatever library
         features, feature_names = features.to_numpy(), feature_names or features.columns
     features = check_features(features, num_nodes)
