@@ -25,9 +25,9 @@ class TableFlags:
     out: Path
     """Graph folder to write."""
     edges: Path | None = None
-    """Edge list, CSV or Parquet: a file, a folder or a pattern such as 'edges/*.parquet'."""
+    """Edges, in CSV, a list without a header, Parquet, JSON lines or Arrow: a file, a folder, or 'edges/*.parquet'."""
     nodes: Path | None = None
-    """Node table, CSV or Parquet, with ids, features, labels and splits."""
+    """Node table in one of these formats but the list, with ids, features, labels and splits."""
     source: str = "source"
     """Column of the edge list with the one end."""
     target: str = "target"

@@ -20,7 +20,8 @@ import numpy as np
 from nagphormer.data.classes import number_classes
 from nagphormer.data.folder import IDS, write_ids, write_manifest
 from nagphormer.data.graph import Graph
-from nagphormer.data.table_files import FRACTIONS, FilePath, first_row, reading, sql_text
+from nagphormer.data.table_files import FilePath
+from nagphormer.data.table_sql import FRACTIONS, first_row, reading, sql_text
 from nagphormer.files import new_folder
 
 SPLIT_WORDS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}

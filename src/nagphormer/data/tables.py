@@ -16,19 +16,9 @@ import numpy as np
 from nagphormer.data.folder import open_graph
 from nagphormer.data.graph import Graph
 from nagphormer.data.table_arrays import SPLIT_WORDS, Contents, Vectors, collect_graph, count_rows
-from nagphormer.data.table_files import (
-    NO_NAME,
-    FilePath,
-    Table,
-    database,
-    first_row,
-    is_list,
-    is_number,
-    open_table,
-    reading,
-    sql_name,
-    sql_text,
-)
+from nagphormer.data.table_files import FilePath, Table, database, open_table
+from nagphormer.data.table_sql import first_row, is_list, is_number, reading, sql_name, sql_text
+from nagphormer.data.table_text import NO_NAME
 from nagphormer.errors import UserError
 from nagphormer.files import check_vacant
 from nagphormer.progress import stage
@@ -37,8 +27,8 @@ _PANDAS_INDEX = (NO_NAME, "__index_level_0__")  # what to_csv and to_parquet wri
 
 
 def read_tables(
-    edges: FilePath,
-    nodes: FilePath | None = None,
+    edges: Any,
+    nodes: Any = None,
     source: str = "source",
     target: str = "target",
     weight: str | None = None,
@@ -50,16 +40,17 @@ def read_tables(
     out: FilePath | None = None,
     memory: str | int | None = None,
 ) -> Graph:
-    r"""Read an edge table and, where there is one, a node table: CSV (also compressed) or Parquet.
+    r"""Read an edge table and, where there is one, a node table.
 
-    Each may be a file, a glob pattern or a folder of Parquet files; a CSV begins with its column names.
+    Each is a frame of pandas, polars or Arrow, or a file, a pattern, or a folder of Parquet files: CSV (also
+    compressed), Parquet, JSON lines or Arrow. A CSV begins with its column names; a list of edges may do without.
     Edges are made undirected, self-loops and edges of weight zero dropped; weights of a repeated (u, v) are
     summed, of (u, v) and (v, u) the larger counts. With a node table, nodes keep its order; without one, they
     are the ids seen, sorted. Ids come back unchanged: int64 where all are integers, else text (`007` is).
 
     Args:
-        edges: the edge table.
-        nodes: the node table; must hold every id that the edge table names.
+        edges: the edge table. The columns of a list without a header are called source, target and weight.
+        nodes: the node table; must hold every id that the edge table names. The index of a frame is no column.
         source: edge column with the id of one end.
         target: edge column with the id of the other end.
         weight: edge column with weights; None counts every edge alike.
@@ -83,11 +74,11 @@ def read_tables(
     if nodes is None and (features or label not in ("label", None) or split not in ("split", None)):
         raise UserError("features, label and split are columns of a node table: give one with nodes=")
     with database([edges] if nodes is None else [edges, nodes], out, memory) as db:
-        from_edges = _EdgeColumns(open_table(db, edges), source, target, weight)
+        from_edges = _EdgeColumns(open_table(db, edges, "edges", (source, target)), source, target, weight)
         end_kinds = own_kinds = from_edges.check()
         from_nodes = None
         if nodes is not None:
-            table = open_table(db, nodes)
+            table = open_table(db, nodes, "nodes")
             own_kinds = {table.id_kind(id)}
             label, split = table.optional(label, "label"), table.optional(split, "split")
             vectors = _plan_vectors(db, table, features, used=(id, label, split))
@@ -101,7 +92,7 @@ def read_tables(
             _load_edges(db, from_edges, key)
         with stage("joining edges"):
             _join_ends(db, from_edges, from_nodes)
-            with reading(edges):
+            with reading(from_edges.table.path):
                 weighted = _merge_pairs(db, weight is not None)
         with stage("collecting the graph"):
             integers = "text" not in own_kinds and _all_integers(db, "nodes")
@@ -170,17 +161,11 @@ def _plan_vectors(
     return Vectors(table.path, table.scan(numbers=columns), columns, vector, len(columns), tuple(columns))
 
 
-def _id_sql(column: str, key: str) -> str:
-    if key == "BIGINT":
-        return f"CAST({sql_name(column)} AS BIGINT)"
-    return f"nullif(CAST({sql_name(column)} AS VARCHAR), '')"
-
-
 def _load_edges(db: Any, columns: _EdgeColumns, key: str) -> None:
     """Make `raw` (source, target, weight) in file order; refuses missing ends and bad weights."""
     table, weight = columns.table, columns.weight
     scan = table.scan(numbers=[weight] if weight else [])
-    taken = f"{_id_sql(columns.source, key)} AS source, {_id_sql(columns.target, key)} AS target"
+    taken = f"{table.id(columns.source, key)} AS source, {table.id(columns.target, key)} AS target"
     taken += f", {table.number(weight)} AS weight" if weight else ""
     with stage("reading edges"), reading(table.path):
         db.execute(f"CREATE TABLE raw AS SELECT {taken} FROM {scan}")
@@ -223,7 +208,9 @@ def _load_nodes(db: Any, columns: _NodeColumns, key: str) -> None:
         lengths = f"len({vectors.sql}), list_aggregate({vectors.sql}, 'count')"
         whole = f"({lengths}) = ({vectors.width}, {vectors.width})"
         finite = f"coalesce({whole} AND isfinite(list_sum({vectors.sql})), false)"
-    taken = f"{_id_sql(columns.id, key)} AS id, nullif({label}, '') AS label, nullif(trim({split}), '') AS split"
+    taken = (
+        f"{columns.table.id(columns.id, key)} AS id, nullif({label}, '') AS label, nullif(trim({split}), '') AS split"
+    )
     scan = vectors.scan if vectors else columns.table.scan()
     with stage("reading nodes"), reading(columns.table.path):
         db.execute(f"CREATE TABLE nodes AS SELECT {taken}, {finite} AS finite FROM {scan}")
