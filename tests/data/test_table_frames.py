@@ -179,6 +179,12 @@ def test_what_is_no_table_is_refused(given):
         read_tables(given)
 
 
+def test_a_series_is_no_table():
+    for series in (pandas(EDGES)["source"], polars(EDGES)["source"]):
+        with pytest.raises(UserError, match="the frame of edges is a Series: give a path, or a table of"):
+            read_tables(series)
+
+
 def test_an_index_that_bears_the_name_asked_for_is_named():
     with pytest.raises(UserError, match=r"no column 'id': it has .* the frame's index: give frame\.reset_index\(\)"):
         read_tables(arrow(EDGES), pandas(NODES).set_index("id"))

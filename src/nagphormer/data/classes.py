@@ -58,12 +58,15 @@ def name_classes(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
     return tuple(names), labels
 
 
-def number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], tuple[str, ...] | None]:
-    """The class of every label text (-1 for unknown), and the classes' names unless they are 0 … C-1.
+def number_classes(
+    texts: list[str], fractions: bool, known: tuple[str, ...] = ()
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The class of every label text (-1 for unknown), and the names of the classes.
 
     Args:
         texts: what stands in a column of labels, each once.
         fractions: whether the column holds numbers that need not be whole.
+        known: classes that keep their places, before all others.
     """
     texts = [text for text in texts if not (fractions and text.lower() == "nan")]
     matches = {text: _WHOLE_NUMBER.fullmatch(text) for text in texts}
@@ -74,10 +77,9 @@ def number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], t
             raise UserError(f"label {wrong} is a fraction: labels are whole numbers or text, -1 or empty for unknown")
         unknown = {text for text in texts if names.get(text) == "-1"}
         names = in_one_spelling(text for text in texts if text not in unknown) | dict.fromkeys(unknown, "-1")
-    ordered = [name for name in in_order(names.values()) if name != "-1"]
+    ordered = [*known, *(name for name in in_order(names.values()) if name != "-1" and name not in known)]
     place = {name: number for number, name in enumerate(ordered)} | {"-1": -1}
-    plain = ordered == list(map(str, range(len(ordered))))
-    return {text: place[name] for text, name in names.items()}, None if plain else tuple(ordered)
+    return {text: place[name] for text, name in names.items()}, tuple(ordered)
 
 
 def _is_fraction(text: str) -> bool:

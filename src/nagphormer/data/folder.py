@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from nagphormer.data.fitted import Fitted
 from nagphormer.data.graph import SPLITS, Graph, arrays_of
 from nagphormer.data.values import FeatureKind
 from nagphormer.errors import UserError
@@ -47,6 +48,7 @@ def write_manifest(folder: Path, graph: Graph) -> None:
             "class_names": graph.class_names,
             "feature_names": graph.feature_names,
             "feature_kind": None if graph.feature_kind is None else asdict(graph.feature_kind),
+            "fitted": None if graph.fitted is None else asdict(graph.fitted),
             "fingerprint": graph.fingerprint,
             "files": {name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for name, file in files.items()},
         },
@@ -81,6 +83,7 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
         name=manifest["name"],
         folder=folder,
         feature_names=None if manifest.get("feature_names") is None else tuple(manifest["feature_names"]),
+        fitted=None if manifest.get("fitted") is None else Fitted.read(manifest["fitted"]),
     )
     known = graph.__dict__  # what is known spares reading every array
     if manifest.get("feature_kind") is not None:

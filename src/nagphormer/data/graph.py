@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nagphormer.data.classes import name_classes
+from nagphormer.data.fitted import Fitted
 from nagphormer.data.values import FeatureKind, fingerprint, fingerprints_by_container, kind_of
 from nagphormer.errors import UserError
 
@@ -57,6 +58,8 @@ class Graph:
     """Names of the features in the order of their columns, where the source had any."""
     drawn: bool = False
     """Whether the splits were drawn from a seed here, rather than given by a file or the user."""
+    fitted: Fitted | None = None
+    """What importing it from tables learned, for later tables to be read alike; None for other sources."""
 
     @property
     def num_nodes(self) -> int:

@@ -52,7 +52,7 @@ class Table:
     path: str
     """As the user gave it; a frame by what it is for."""
     types: dict[str, str]
-    """DuckDB's type of every column; of text, DOUBLE, BOOLEAN, TIMESTAMP, FLOAT[] or VARCHAR as its first rows look."""
+    """DuckDB's type of every column; of text, what its first rows look like."""
     layout: Layout | None = None
     """How text files are laid out; None for tables that have types."""
     source: str = ""
@@ -81,11 +81,19 @@ class Table:
             raise UserError(f"{self.path} has no column {name!r}: it has {listed}.{hint}")
         return self.types[name]
 
-    def optional(self, name: str | None, default: str) -> str | None:
-        """The name of a column of single values; None for a column of the default name that is not there."""
+    def optional(self, name: str | None, default: str, lists: bool = False) -> str | None:
+        """The name of a column of single values; None for a column of the default name that is not there.
+
+        Args:
+            name: the column.
+            default: what it is called if nothing is said of it.
+            lists: whether it may hold lists, too.
+        """
         if name is None or (name == default and name not in self.types):
             return None
         kind = self.require(name)
+        if lists and kind.endswith("]"):
+            kind = kind[: kind.rindex("[")]
         if not (is_number(kind) or is_text(kind) or is_time(kind) or kind == '"NULL"'):
             raise UserError(f"column {name!r} of {self.path} holds {kind}: it must hold one value a node")
         return name
@@ -201,14 +209,15 @@ def _open_json(db: Any, path: str, files: tuple[str, ...]) -> Table:
 
 
 def _guess_sql(column: str) -> str:
-    """SQL for the type of a CSV's column: DOUBLE, BOOLEAN, TIMESTAMP, FLOAT[] ("[1, 2.5]") or VARCHAR."""
+    """SQL for the type of a CSV's column: DOUBLE, BOOLEAN, TIMESTAMP, FLOAT[] ("[1, 2.5]"), VARCHAR[] or VARCHAR."""
     num_flags = f"count(*) FILTER (lower({column}) IN ('true', 'false'))"
     return (
         f"CASE WHEN count(*) = 0 THEN 'DOUBLE' WHEN count({column}) = 0 THEN 'VARCHAR' "
         f"WHEN count(TRY_CAST({column} AS DOUBLE)) = count({column}) THEN 'DOUBLE' "
         f"WHEN {num_flags} = count({column}) THEN 'BOOLEAN' "
         f"WHEN count(TRY_CAST({column} AS TIMESTAMP)) = count({column}) THEN 'TIMESTAMP' "
-        f"WHEN count(TRY_CAST({column} AS FLOAT[])) = count({column}) THEN 'FLOAT[]' ELSE 'VARCHAR' END"
+        f"WHEN count(TRY_CAST({column} AS FLOAT[])) = count({column}) THEN 'FLOAT[]' "
+        f"WHEN count(TRY_CAST({column} AS VARCHAR[])) = count({column}) THEN 'VARCHAR[]' ELSE 'VARCHAR' END"
     )
 
 

@@ -49,7 +49,7 @@ def read_frame(given: Any, where: str) -> tuple[pa.Table, dict[str, str]]:
 def frame_bytes(given: Any) -> int:
     """About how much memory a frame takes; 0 where it does not say."""
     if hasattr(given, "memory_usage"):
-        return int(given.memory_usage(index=False).sum())
+        return int(np.sum(given.memory_usage(index=False)))
     if hasattr(given, "estimated_size"):
         return int(given.estimated_size())
     return int(getattr(given, "nbytes", 0))

@@ -1,0 +1,59 @@
+"""What an import learned from its tables, so that later tables give the same features and classes in the same order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class FittedColumn:
+    """A column of the node table, and what becomes of it."""
+
+    name: str
+    """The column's name."""
+    kind: Literal["number", "list", "category"]
+    """Whether it is a feature, holds a list of them, or becomes one of 0 and 1 for each category."""
+    width: int = 1
+    """The length of a list."""
+    categories: tuple[str, ...] = ()
+    """Every category, in the order of its feature; others are zeros in all."""
+    fill: float | None = None
+    """What a missing number becomes; None where it is refused."""
+    indicator: bool = False
+    """Whether a feature of its own says which numbers were missing."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of its features.
+
+        >>> FittedColumn("city", "category", categories=("Oslo", "Rome")).features
+        ('city=Oslo', 'city=Rome')
+        """
+        if self.kind == "category":
+            return tuple(f"{self.name}={category}" for category in self.categories)
+        if self.kind == "list":
+            return tuple(f"{self.name}[{entry}]" for entry in range(self.width))
+        return (self.name, f"{self.name} is missing") if self.indicator else (self.name,)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What was learned from the columns that are features, and from the labels."""
+
+    columns: tuple[FittedColumn, ...] = ()
+    """Columns that are features, in their order."""
+    classes: tuple[str, ...] | None = None
+    """Names of the classes in their order; None without labels."""
+    several: bool = False
+    """Whether a node may have several labels."""
+    left_out: tuple[str, ...] = ()
+    """Columns of the node table of which nothing was taken."""
+
+    @classmethod
+    def read(cls, entries: dict[str, Any]) -> Fitted:
+        """As it stands in a manifest."""
+        classes = None if entries["classes"] is None else tuple(entries["classes"])
+        columns = [FittedColumn(**each | {"categories": tuple(each["categories"])}) for each in entries["columns"]]
+        left_out = tuple(entries["left_out"])
+        return replace(cls(**entries), columns=tuple(columns), classes=classes, left_out=left_out)
