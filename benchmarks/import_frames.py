@@ -6,6 +6,8 @@ python benchmarks/import_frames.py [--edges 2000000] [--nodes 200000] [--rounds 
 import argparse
 import statistics
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +41,7 @@ def main() -> None:
             "pandas, objects": table.to_pandas().astype(object),
             "polars": pl.from_arrow(table),
         }
-        works = {name: lambda each=each: read_tables(each) for name, each in given.items()}
+        works: dict[str, Callable[[], object]] = {name: partial(read_tables, each) for name, each in given.items()}
         seconds = alternate(works, options.rounds)
     base = seconds["Parquet file"]
     print(f"{options.edges:,} edges, {options.rounds} alternating runs; ratios are medians of time by the file's\n")

@@ -54,7 +54,7 @@ def test_lists_of_edges_are_read_without_a_header(tmp_path, name):
     assert edges_of(write(tmp_path / name, LISTS[name])) == {(0, 4), (4, 9)}
 
 
-@pytest.mark.parametrize("name", ["names.edgelist", "names.edges.gz", "names.el", "names.txt"])
+@pytest.mark.parametrize("name", ["names.edgelist", "names.edges.gz", "names.el"])
 def test_names_are_ids_of_a_list_too(tmp_path, name):
     assert edges_of(write(tmp_path / name, "ann bob\nbob #cem\n")) == {("ann", "bob"), ("#cem", "bob")}
 
@@ -83,6 +83,12 @@ def test_a_header_of_other_names_is_none_of_the_edges(tmp_path):
     for text in ("from,to\n0,1\n", "# comment\nfrom\tto\n0\t1\n", "from to\n0 1\n"):
         with pytest.raises(UserError, match="has no column 'source': it has from"):
             read_tables(write(tmp_path / "edges.txt", text))
+
+
+@pytest.mark.parametrize("text", ["ann\tbob\nbob\tcem\n", "ann bob\nbob cem\n", "ann,bob\nbob,cem\n"])
+def test_names_at_the_top_may_be_those_of_columns_so_that_they_are_no_edge(tmp_path, text):
+    with pytest.raises(UserError, match=r"no column 'source'.*If its first line is an edge, end .* in \.edgelist"):
+        read_tables(write(tmp_path / "edges.txt", text))
 
 
 def test_the_columns_of_a_list_have_names_of_their_own(tmp_path):

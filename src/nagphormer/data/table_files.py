@@ -78,6 +78,8 @@ class Table:
                 hint = " It is the frame's index: give frame.reset_index()."
             elif self.layout is not None and not self.layout.header:
                 hint = " The file has no header, so that its columns are called this."
+            elif self.layout is not None and self.layout.doubtful:
+                hint += " If its first line is an edge, end the file's name in .edgelist."
             raise UserError(f"{self.path} has no column {name!r}: it has {listed}.{hint}")
         return self.types[name]
 

@@ -39,6 +39,8 @@ class Layout:
     """Lines of comment before the first that counts."""
     attributes: bool = False
     """Whether a line ends in attributes, {'weight': 2}, as NetworkX writes them."""
+    doubtful: bool = False
+    """Whether the line that names the columns has no names asked for, so that it may be an edge."""
 
     def scan(self, types: Mapping[str, str]) -> str:
         """SQL that reads the files, with these types of columns."""
@@ -129,9 +131,9 @@ def _layout_of(file: str, lines: list[str], ends: tuple[str, str] | None) -> Lay
     numbers = all(map(_WHOLE.fullmatch, fields[:2]))
     named = not numbers and all(map(_WHOLE.fullmatch, below[:2]))  # numbers below words: these are names
     ending = re.sub(r"\.(gz|zst|bz2)$", "", file.lower()).endswith(_LIST_ENDINGS)
-    if len(fields) > 1 and not named and (numbers or comments or ending or listed.delimiter is None):
+    if len(fields) > 1 and not named and (numbers or comments or ending or listed.attributes):
         return listed
-    return header
+    return replace(header, doubtful=True)
 
 
 def _with_header(line: str) -> Layout:
