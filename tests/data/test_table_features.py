@@ -237,6 +237,12 @@ def test_columns_that_are_new_are_left_out_and_said(first):
         assert read(frame(**LATER, salary=[1, 2, 3, 4]), like=first).feature_names == first.feature_names
 
 
+def test_a_column_that_meant_something_else_is_not_new(recwarn):
+    nodes = frame(x=range(8), year=range(2010, 2018))
+    assert read(nodes, like=read(nodes, train_before=("year", 2013))).feature_names == ("x",)
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 @pytest.mark.filterwarnings("ignore:values of categories")
 def test_classes_keep_their_order_and_new_ones_follow(first):
     with pytest.warns(UserWarning, match="classes not seen before: A"):

@@ -47,13 +47,13 @@ class Fitted:
     """Names of the classes in their order; None without labels."""
     several: bool = False
     """Whether a node may have several labels."""
-    left_out: tuple[str, ...] = ()
-    """Columns of the node table of which nothing was taken."""
+    others: tuple[str, ...] = ()
+    """All other columns of the node table, so that one that comes later is known to be new."""
 
     @classmethod
     def read(cls, entries: dict[str, Any]) -> Fitted:
         """As it stands in a manifest."""
         classes = None if entries["classes"] is None else tuple(entries["classes"])
         columns = [FittedColumn(**each | {"categories": tuple(each["categories"])}) for each in entries["columns"]]
-        left_out = tuple(entries["left_out"])
-        return replace(cls(**entries), columns=tuple(columns), classes=classes, left_out=left_out)
+        others = tuple(entries["others"])
+        return replace(cls(**entries), columns=tuple(columns), classes=classes, others=others)

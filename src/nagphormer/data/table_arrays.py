@@ -48,6 +48,8 @@ class Contents:
     """What an earlier import learned, whose classes come first."""
     left_out: tuple[str, ...] = ()
     """Columns of the node table of which nothing is taken."""
+    others: tuple[str, ...] = ()
+    """Columns of the node table that are no features."""
 
     @property
     def several(self) -> bool:
@@ -90,7 +92,7 @@ def collect_graph(db: Any, contents: Contents, out: FilePath | None) -> tuple[Gr
             ids=ids,
             class_names=None if plain else classes,
             feature_names=vectors.names if vectors else None,
-            fitted=Fitted(vectors.columns if vectors else (), classes, contents.several, contents.left_out),
+            fitted=Fitted(vectors.columns if vectors else (), classes, contents.several, contents.others),
         )
         if folder is not None:
             if ids is not None:
@@ -98,7 +100,7 @@ def collect_graph(db: Any, contents: Contents, out: FilePath | None) -> tuple[Gr
             write_manifest(folder, graph)
     if like is None:
         return graph, Found((), (), unseen)
-    new_columns = tuple(name for name in contents.left_out if name not in like.left_out)
+    new_columns = tuple(name for name in contents.left_out if name not in like.others)
     return graph, Found(new_columns, tuple(name for name in classes or () if name not in (like.classes or ())), unseen)
 
 

@@ -365,7 +365,8 @@ def _contents(
         return Contents(integers, weighted, like=like)
     label_type = None if columns.label is None else columns.table.types[columns.label]
     unused = tuple(left_out(columns.table, columns.used, columns.vectors))
-    return Contents(integers, weighted, label_type, columns.vectors, like, unused)
+    others = tuple(left_out(columns.table, (), columns.vectors))
+    return Contents(integers, weighted, label_type, columns.vectors, like, unused, others)
 
 
 def _find_node_columns(db: Any, table: Table, request: Request) -> _NodeColumns:
