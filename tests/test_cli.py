@@ -181,6 +181,75 @@ def test_import_turns_tables_into_a_graph_folder(run, tmp_path):
     assert graph.labels.tolist() == [0, 1, 0, -1]
 
 
+@pytest.fixture
+def people(tmp_path):
+    """Tables in the folder where commands run, with everything that needs a word."""
+    pytest.importorskip("duckdb", reason="needs the extra 'tables'")
+    (tmp_path / "edges.csv").write_text("source,target,since\na,b,1\nb,a,2\nb,c,2\nc,c,1\nd,a,3\n")
+    rows = (
+        "a,30,Oslo,2020-01-01,x,2015\nb,,Rome,2021-01-01,y,2016\nc,10,,2020-05-01,x,2019\nd,20,Oslo,2020-05-01,,2020\n"
+    )
+    (tmp_path / "nodes.csv").write_text(f"id,age,city,joined,label,year\n{rows}e,20,Oslo,2020-05-01,y,2021\n")
+    return ["import", "--edges", "edges.csv", "--nodes", "nodes.csv", "--out", "people graph"]
+
+
+def test_import_says_what_it_took(run, people):
+    options = ("--encode", "city", "--exclude", "joined", "--fill", "mean", "--train-before", "year=2018")
+    code, out, err = run(*people, *options)
+    assert code == 0, err
+    assert out == "wrote people graph: 5 nodes, 3 edges, 4 features, 2 classes\n"
+    assert [line for line in err.splitlines() if not line.startswith("  ")] == [
+        "edges: 5 rows give 3: 1 merged, 1 self-loops dropped",
+        "features: 4 from 1 column of numbers, city (2 categories), 1 missing of age filled with 20",
+        "labels: 2 classes, 4 nodes; 1 have none",
+        "splits: train 2, val 1, test 1",
+        "left out: since (edges); joined (nodes)",
+        "next: nagphormer info 'people graph' --hops 3",
+    ]
+
+
+def test_import_tells_machines_what_it_took(run, people):
+    code, out, err = run("--json", *people, "--encode", "city", "--exclude", "joined,year", "--fill", "0")
+    assert code == 0, err
+    taken = json.loads(out)["taken"]
+    assert (taken["edge_rows"], taken["edges"], taken["merged"], taken["self_loops"]) == (5, 3, 1, 1)
+    assert [(column["name"], column["kind"], column["categories"]) for column in taken["features"]] == [
+        ("age", "number", 0),
+        ("city", "category", 2),
+    ]
+    assert (taken["missing"], taken["labeled"], taken["splits"]) == ({"age": 1}, 4, {})
+    assert taken["left_out"] == {"edges": ["since"], "nodes": ["joined", "year"]}
+
+
+def test_a_refused_import_ends_with_the_line_that_works(run, people, tmp_path):
+    code, out, err = run(*people, "--train-before", "year=2018")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    line = err.partition("; this would be read: nagphormer ")[2]
+    assert "--encode city --fill mean --exclude joined --train-before year=2018" in line
+    assert run(*shlex.split(line))[0] == 0
+    assert load_graph(tmp_path / "people graph").feature_names[:2] == ("age", "age is missing")
+
+
+def test_import_reads_tables_like_those_of_an_earlier_graph(run, people, tmp_path):
+    assert run(*people, "--encode", "city", "--exclude", "joined", "--fill", "mean")[0] == 0
+    (tmp_path / "later.csv").write_text("city,new,id,year,age,label\nBonn,1,a,1,1,z\nRome,1,b,1,,x\n")
+    (tmp_path / "later-edges.csv").write_text("source,target\na,b\n")
+    tables = ("--edges", "later-edges.csv", "--nodes", "later.csv", "--out", "later")
+    code, _, err = run("import", *tables, "--like", "people graph")
+    assert code == 0
+    assert "\nleft out: new (nodes)\nvalues of categories not seen before, which are zeros: city 1\n" in err
+    assert "\ncolumns not seen before, which are left out: new\nclasses not seen before: z\n" in err
+    later = load_graph(tmp_path / "later")
+    assert later.feature_names == load_graph(tmp_path / "people graph").feature_names
+    assert later.features.tolist() == [[1, 0, 0, 0, 1], [20, 1, 0, 1, 1]]
+
+
+def test_a_bound_of_training_needs_a_column(run, people):
+    code, _, err = run(*people, "--train-before", "2018")
+    assert code == 2
+    assert "--train-before is '2018': give COLUMN=DATE" in err
+
+
 @pytest.mark.parametrize("sources", [[], ["--edges", "a.csv", "--ogb", "b"]])
 def test_import_wants_exactly_one_source(sources, run):
     code, _, err = run("import", *sources, "--out", "graph")

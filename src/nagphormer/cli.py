@@ -26,7 +26,7 @@ from nagphormer.settings import TrainConfig, check_settings, read_yaml
 COMMANDS = {
     "demo": "Train on the bundled citation graph Cora and compare with two plain models: "
     "no file and no network needed.",
-    "import": "Turn tables (CSV, Parquet) or a downloaded data set into a graph folder.",
+    "import": "Turn tables (CSV, Parquet, JSON lines …) or a downloaded data set into a graph folder.",
     "info": "Describe a graph, a token store or a run, and what hop tokens would cost on this machine.",
     "prepare": "Compute the hop tokens of every node and write them as a token store.",
     "train": "Train on a graph and write a run folder: weights, settings, metrics, predictions.",

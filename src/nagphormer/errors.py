@@ -45,6 +45,15 @@ class UserError(ValueError):
     """A mistake the user can mend; the message names the value and the fix. The command line exits with 2."""
 
 
+class Refusal(UserError):
+    """Tables that cannot be read as asked, and, where one is known, what to ask for instead."""
+
+    def __init__(self, message: str, instead: dict[str, list[str]] | None = None):
+        super().__init__(message)
+        self.instead = instead or {}
+        """Values to add to arguments of `read_tables`, by their name."""
+
+
 class Taken(UserError):
     """A folder that another process filled while this one was at work on it."""
 

@@ -1,4 +1,6 @@
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
 
@@ -45,6 +47,37 @@ def test_every_reader_orders_numbers_alike(tmp_path):
     for graph in graphs:
         assert graph.class_names == ("30", "210", "1999")
         assert graph.labels.tolist() == [2, 1, 0]
+
+
+def test_every_reader_spells_truth_values_alike(tmp_path):
+    pytest.importorskip("duckdb")
+    networkx = pytest.importorskip("networkx")
+    truths = pa.table({"id": ["a", "b", "c"], "label": [True, None, False]})
+    pa.parquet.write_table(truths, tmp_path / "nodes.parquet")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
+    for name, no, yes in (("python", "False", "True"), ("json", "false", "true"), ("excel", "FALSE", "TRUE")):
+        (tmp_path / f"{name}.csv").write_text(f"id,label\na,{yes}\nb,\nc,{no}\n")
+    drawn = networkx.path_graph(3)
+    networkx.set_node_attributes(drawn, {0: True, 2: False}, "label")
+    nodes = ("nodes.parquet", "python.csv", "json.csv", "excel.csv")
+    graphs = [read_tables(tmp_path / "edges.csv", tmp_path / name) for name in nodes]
+    graphs += [from_networkx(drawn, label="label"), graph_with(np.array([True, None, False], object))]
+    for graph in graphs:
+        assert graph.class_names == ("False", "True")
+        assert graph.labels.tolist() == [1, -1, 0]
+    networkx.set_node_attributes(drawn, True, "label")
+    for graph in (from_networkx(drawn, label="label"), graph_with([True, True, True])):
+        assert (graph.class_names, graph.labels.tolist()) == (("False", "True"), [1, 1, 1])
+
+
+def test_a_model_of_the_older_spelling_is_compared_by_name():
+    older = Classes(2, ("false", "true"), multi_label=False)
+    assert older.targets(graph_with([True, False]), np.arange(2)).tolist() == [1, 0]
+
+
+def test_true_beside_other_names_is_a_name():
+    assert name_classes(np.array(["true", "maybe"]))[0] == ("maybe", "true")
+    assert number_classes(["true", "maybe", "-1"], fractions=False)[0] == {"true": 1, "maybe": 0, "-1": -1}
 
 
 def test_a_model_of_the_older_order_is_compared_by_name():

@@ -117,7 +117,7 @@ def test_a_folder_holds_no_pickle_and_no_date(path):
     assert sorted(file.suffix for file in path.iterdir()) == [".arrow", ".json"] + [".npy"] * 8
     assert set(json.loads((path / "graph.json").read_text())) == {
         *("kind", "format", "name", "num_nodes", "num_edges", "num_features", "num_classes", "class_names"),
-        *("fingerprint", "files", "versions", "feature_names", "feature_kind"),
+        *("fingerprint", "files", "versions", "feature_names", "feature_kind", "learned"),
     }
 
 

@@ -5,7 +5,8 @@ import pyarrow.parquet
 import pytest
 
 from nagphormer import UserError, read_tables
-from nagphormer.data.table_files import find_files, is_list, is_number
+from nagphormer.data.table_files import find_files
+from nagphormer.data.table_sql import is_list, is_number
 
 pytest.importorskip("duckdb", reason="reading tables needs DuckDB")
 
@@ -111,7 +112,7 @@ def test_a_folder_without_parquet_is_refused(tmp_path):
 def test_a_pattern_of_two_kinds_is_refused(tmp_path):
     (tmp_path / "edges.csv").write_text(EDGES)
     write_parquet(tmp_path / "edges.parquet", [0], [1])
-    with pytest.raises(UserError, match="matches Parquet files and others"):
+    with pytest.raises(UserError, match="matches Parquet and text files"):
         read_tables(tmp_path / "edges.*")
 
 

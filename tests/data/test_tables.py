@@ -457,8 +457,8 @@ def test_ids_must_be_integers_or_text(tmp_path):
         read_tables(edges)
 
 
-def test_a_list_is_no_label(edges, tmp_path):
-    nodes = write_columns(tmp_path / "nodes.parquet", id=["a", "b", "c"], label=[[0, 1]] * 3)
+def test_a_struct_is_no_label(edges, tmp_path):
+    nodes = write_columns(tmp_path / "nodes.parquet", id=["a", "b", "c"], label=[{"x": 1}] * 3)
     with pytest.raises(UserError, match=r"column 'label' of .* one value a node"):
         read_tables(edges, nodes)
 

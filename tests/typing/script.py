@@ -18,6 +18,8 @@ for other in (
 ):
     assert_type(other, ng.Graph)
 assert_type(ng.read_tables("edges.csv", Path("nodes.csv"), features=["age"], memory="2GB"), ng.Graph)
+assert_type(ng.read_tables("e.txt", encode=["city"], fill="mean", train_before=("year", 2018)), ng.Graph)
+assert_type(ng.read_tables("edges.csv", "nodes.csv", exclude="name", like=Path("graph")), ng.Graph)
 assert_type(ng.from_networkx(None, label="club"), ng.Graph)
 graph = ng.per_class_split(ng.random_split(ng.synthetic_graph(500, 2000, 16, 3), train=0.5), train=20)
 assert_type(graph.with_splits(train=[0, 1], val=np.array([2])), ng.Graph)

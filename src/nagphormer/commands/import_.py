@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from nagphormer.commands.terminal import result, say, say_next
 from nagphormer.data.readers import READERS
-from nagphormer.errors import UserError
+from nagphormer.errors import Refusal, UserError
 from nagphormer.files import check_writable
 
 if TYPE_CHECKING:
     from nagphormer.data.graph import Graph
+    from nagphormer.data.table_report import Report
+
+
+Columns = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]
 
 
 @Parameter(name="*")
@@ -25,9 +30,9 @@ class TableFlags:
     out: Path
     """Graph folder to write."""
     edges: Path | None = None
-    """Edge list, CSV or Parquet: a file, a folder or a pattern such as 'edges/*.parquet'."""
+    """Edges, in CSV, a list without a header, Parquet, JSON lines or Arrow: a file, a folder, or 'edges/*.parquet'."""
     nodes: Path | None = None
-    """Node table, CSV or Parquet, with ids, features, labels and splits."""
+    """Node table in one of these formats but the list, with ids, features, labels and splits."""
     source: str = "source"
     """Column of the edge list with the one end."""
     target: str = "target"
@@ -37,11 +42,21 @@ class TableFlags:
     id: str = "id"
     """Column of the node table with the ids that the edge list uses."""
     label: str = "label"
-    """Column of the node table with the class; empty for unknown."""
+    """Column of the node table with the class, or lists of several; empty for unknown."""
     split: str = "split"
     """Column of the node table with train, val or test."""
-    features: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = ()
-    """Columns with features, or one column of lists; by default all that are left, which must hold numbers."""
+    features: Columns = ()
+    """Columns with features: numbers, or lists of them; by default all that are left."""
+    encode: Columns = ()
+    """Columns of text that become a feature of 0 and 1 for each category: --encode city,trade."""
+    fill: Literal["mean", "0"] | None = None
+    """What missing numbers become; another feature says which they were."""
+    exclude: Columns = ()
+    """Columns to leave out."""
+    train_before: str | None = None
+    """COLUMN=DATE or COLUMN=NUMBER: earlier nodes train; of the later ones half validates, half tests, by time."""
+    like: Path | None = None
+    """Graph imported before, whose features, categories, filled values and order of classes hold here, too."""
 
 
 FORMATS = {reader.flag: reader for reader in READERS if reader.flag}
@@ -74,7 +89,9 @@ def run(flags: ImportFlags) -> None:
         *others, last = map(_flag, names)
         found = " and ".join(map(_flag, given)) or "none"
         raise UserError(f"give exactly one of {', '.join(others)} and {last}, not {found}")
-    graph = _read_tables(flags) if given == ["edges"] else _read_format(given[0], flags)
+    graph, report = _read_tables(flags) if given == ["edges"] else (_read_format(given[0], flags), None)
+    for line in report.lines() if report else []:
+        say(line)
     result(
         {
             "path": str(flags.out),
@@ -82,7 +99,8 @@ def run(flags: ImportFlags) -> None:
             "edges": graph.num_edges,
             "features": graph.num_features,
             "classes": graph.num_classes,
-        },
+        }
+        | ({"taken": report.facts()} if report else {}),
         f"wrote {flags.out}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {graph.num_features:,} features, "
         f"{graph.num_classes} classes",
     )
@@ -91,16 +109,49 @@ def run(flags: ImportFlags) -> None:
     say_next("info", flags.out, "--hops", 3)
 
 
-def _read_tables(flags: ImportFlags) -> Graph:
-    from nagphormer.data.tables import read_tables
+def _read_tables(flags: ImportFlags) -> tuple[Graph, Report]:
+    from nagphormer.data.table_request import Request
+    from nagphormer.data.tables import import_tables
 
     given = {each.name: getattr(flags, each.name) for each in fields(TableFlags)}
-    return read_tables(**given | {"features": list(flags.features) or None}, memory=flags.memory)
+    given |= {name: _split(given[name]) for name in ("encode", "exclude")}
+    given["features"] = list(flags.features) or None
+    if flags.train_before is not None:
+        column, sign, bound = flags.train_before.rpartition("=")
+        if not (column and sign and bound):
+            raise UserError(f"--train-before is {flags.train_before!r}: give COLUMN=DATE, such as year=2018")
+        given["train_before"] = (column, bound)
+    try:
+        return import_tables(Request(**given, memory=flags.memory))
+    except Refusal as error:
+        if not error.instead:
+            raise
+        raise UserError(f"{error}; this would be read: {_command(flags, error.instead)}") from error
+
+
+def _split(columns: tuple[str, ...]) -> list[str]:
+    return [name for each in columns for name in each.split(",") if name]
+
+
+def _command(flags: ImportFlags, instead: dict[str, list[str]]) -> str:
+    """The command line that would work."""
+    words = ["nagphormer", "import"]
+    for each in fields(flags):
+        value = getattr(flags, each.name)
+        added = instead.get(each.name, [])
+        if each.name in ("encode", "exclude"):
+            value = ",".join([*_split(value), *added])
+        elif added:
+            (value,) = added
+        if value and value != each.default:
+            listed = list(value) if isinstance(value, tuple) else [] if value is True else [value]
+            words += [_flag(each.name), *map(str, listed)]
+    return shlex.join(words)
 
 
 def _read_format(name: str, flags: ImportFlags) -> Graph:
     check_writable(flags.out)
-    graph = FORMATS[name].read(getattr(flags, name), flags.allow_pickle)
+    graph: Graph = FORMATS[name].read(getattr(flags, name), flags.allow_pickle)
     graph.save(flags.out)
     return graph
 

@@ -34,24 +34,39 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(distinct, key=Decimal) if all(map(_NUMBER.fullmatch, distinct)) else distinct
 
 
+def in_one_spelling(names: Iterable[str]) -> dict[str, str]:
+    """Every name as it is written here: `False` and `True` where all are truth values, however a file spells them.
+
+    >>> in_one_spelling(["true", "FALSE"]), in_one_spelling(["true", "maybe"])
+    ({'true': 'True', 'FALSE': 'False'}, {'true': 'true', 'maybe': 'maybe'})
+    """
+    given = list(names)
+    truths = {name.lower() for name in given} <= {"false", "true"}
+    return {name: name.capitalize() if truths else name for name in given}
+
+
 def name_classes(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
     """Class names and the label of every value; None, NaN, -1 and the empty string mean unknown."""
     values = np.char.decode(values) if values.dtype.kind == "S" else values
     known = np.array([value is not None and value == value and str(value) not in ("", "-1") for value in values], bool)
     found, label = np.unique(values[known].astype(str), return_inverse=True)
-    names = in_order(map(str, found))
+    spelled = in_one_spelling(map(str, found))
+    names = in_order(spelled.values())
     place = {name: number for number, name in enumerate(names)}
     labels = np.full(len(values), -1)
-    labels[known] = np.array([place[name] for name in map(str, found)], np.int64)[label]
+    labels[known] = np.array([place[name] for name in spelled.values()], np.int64)[label]
     return tuple(names), labels
 
 
-def number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], tuple[str, ...] | None]:
-    """The class of every label text (-1 for unknown), and the classes' names unless they are 0 … C-1.
+def number_classes(
+    texts: list[str], fractions: bool, known: tuple[str, ...] = ()
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """The class of every label text (-1 for unknown), and the names of the classes.
 
     Args:
         texts: what stands in a column of labels, each once.
         fractions: whether the column holds numbers that need not be whole.
+        known: classes that keep their places, before all others.
     """
     texts = [text for text in texts if not (fractions and text.lower() == "nan")]
     matches = {text: _WHOLE_NUMBER.fullmatch(text) for text in texts}
@@ -60,11 +75,11 @@ def number_classes(texts: list[str], fractions: bool) -> tuple[dict[str, int], t
         wrong = next((text for text in texts if fractions and _is_fraction(text)), None)
         if wrong is not None:
             raise UserError(f"label {wrong} is a fraction: labels are whole numbers or text, -1 or empty for unknown")
-        names = {text: text if names.get(text) != "-1" else "-1" for text in texts}
-    ordered = [name for name in in_order(names.values()) if name != "-1"]
+        unknown = {text for text in texts if names.get(text) == "-1"}
+        names = in_one_spelling(text for text in texts if text not in unknown) | dict.fromkeys(unknown, "-1")
+    ordered = [*known, *(name for name in in_order(names.values()) if name != "-1" and name not in known)]
     place = {name: number for number, name in enumerate(ordered)} | {"-1": -1}
-    plain = ordered == list(map(str, range(len(ordered))))
-    return {text: place[name] for text, name in names.items()}, None if plain else tuple(ordered)
+    return {text: place[name] for text, name in names.items()}, tuple(ordered)
 
 
 def _is_fraction(text: str) -> bool:
@@ -110,8 +125,8 @@ class Classes:
             raise UserError(f"{(labels < 0).sum():,} of the nodes have no label: leave them out of the split")
         names, known = graph.class_names, np.arange(graph.num_classes)
         if self.names is not None and names is not None:
-            place = {name: number for number, name in enumerate(self.names)}
-            known = np.array([place.get(name, -1) for name in names])
+            place = {name: number for number, name in enumerate(in_one_spelling(self.names).values())}
+            known = np.array([place.get(name, -1) for name in in_one_spelling(names).values()])
         known = np.where(known < self.num_classes, known, -1)
         mapped = known[labels]
         if (mapped < 0).any():

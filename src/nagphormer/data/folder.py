@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from nagphormer import __version__
 from nagphormer.data.graph import SPLITS, Graph, arrays_of
+from nagphormer.data.learned import Learned
 from nagphormer.data.values import FeatureKind
 from nagphormer.errors import UserError
 from nagphormer.files import check_size, checksum, new_folder, read_json, write_json
@@ -48,6 +49,7 @@ def write_manifest(folder: Path, graph: Graph) -> None:
             "class_names": graph.class_names,
             "feature_names": graph.feature_names,
             "feature_kind": None if graph.feature_kind is None else asdict(graph.feature_kind),
+            "learned": None if graph.learned is None else asdict(graph.learned),
             "fingerprint": graph.fingerprint,
             "files": {name: {"bytes": file.stat().st_size, "sha256": checksum(file)} for name, file in files.items()},
             "versions": {"nagphormer": __version__},
@@ -83,6 +85,7 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
         name=manifest["name"],
         folder=folder,
         feature_names=None if manifest.get("feature_names") is None else tuple(manifest["feature_names"]),
+        learned=None if manifest.get("learned") is None else Learned.read(manifest["learned"]),
     )
     known = graph.__dict__  # what is known spares reading every array
     if manifest.get("feature_kind") is not None:

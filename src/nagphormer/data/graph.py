@@ -20,6 +20,7 @@ from nagphormer.data.classes import label_names, name_classes
 from nagphormer.data.doors import no_graph
 from nagphormer.data.export import nodes_table, to_networkx, to_pyg
 from nagphormer.data.frames import Frame, as_frame
+from nagphormer.data.learned import Learned
 from nagphormer.data.nodes import positions
 from nagphormer.data.subgraph import subgraph
 from nagphormer.data.values import FeatureKind, fingerprint, fingerprints_by_container, kind_of
@@ -62,6 +63,8 @@ class Graph:
     """Names of the features in the order of their columns, where the source had any."""
     drawn: bool = False
     """Whether the splits were drawn from a seed here, rather than given by a file or the user."""
+    learned: Learned | None = None
+    """What importing it from tables learned, for later tables to be read alike; None for other sources."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.indptr, np.ndarray) or self.indptr.ndim != 1:
@@ -335,6 +338,8 @@ def from_parts(
     names = None if class_names is None else tuple(map(str, class_names))
     if labels is not None and np.asarray(labels).dtype.kind in "OUS":
         names, labels = name_classes(np.asarray(labels))
+    elif labels is not None and np.asarray(labels).dtype == bool and np.ndim(labels) == 1:
+        names = names or ("False", "True")  # as a table's truth values are called
     if hasattr(features, "columns") and hasattr(features, "to_numpy"):  # a data frame, of whatever library
         features, feature_names = features.to_numpy(), feature_names or features.columns
     features = check_features(features, num_nodes)

@@ -89,8 +89,10 @@ def _labels(graph: Any, attribute: str) -> np.ndarray:
     known = [value for value in values if value is not None]
     if not known:
         raise UserError(f"no node has the attribute {attribute!r} that should be its label")
-    if all(isinstance(value, (int, np.integer)) for value in known):
+    if all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in known):
         return np.array([-1 if value is None else int(value) for value in values])
+    if all(isinstance(value, (bool, np.bool)) for value in values):
+        return np.array(values)
     return np.array([None if value is None else str(value) for value in values], object)
 
 

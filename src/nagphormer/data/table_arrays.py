@@ -20,32 +20,16 @@ import numpy as np
 from nagphormer.data.classes import number_classes
 from nagphormer.data.folder import IDS, write_ids, write_manifest
 from nagphormer.data.graph import Graph
-from nagphormer.data.table_files import FRACTIONS, FilePath, first_row, reading, sql_text
+from nagphormer.data.learned import Learned
+from nagphormer.data.table_features import Vectors
+from nagphormer.data.table_files import FilePath
+from nagphormer.data.table_splits import SPLIT_WORDS
+from nagphormer.data.table_sql import FRACTIONS, first_row, reading, sql_text
 from nagphormer.files import new_folder
-
-SPLIT_WORDS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
 
 _BATCH_VALUES = 1 << 20
 
 Allocate = Callable[..., np.ndarray]
-
-
-@dataclass(frozen=True)
-class Vectors:
-    """The features of the node table, one list a node."""
-
-    path: str
-    """The node table, for messages."""
-    scan: str
-    """SQL that reads the node table in its order."""
-    columns: list[str]
-    """Columns of numbers, or the one column of lists."""
-    sql: str
-    """A node's list, FLOAT[]."""
-    width: int
-    """The length of every list, F."""
-    names: tuple[str, ...] | None = None
-    """What the features are called, where each is a column of its own."""
 
 
 @dataclass(frozen=True)
@@ -60,34 +44,64 @@ class Contents:
     """DuckDB's type of the label column, None without labels."""
     vectors: Vectors | None = None
     """Where the features are, None without features."""
+    like: Learned | None = None
+    """What an earlier import learned, whose classes come first."""
+    left_out: tuple[str, ...] = ()
+    """Columns of the node table of which nothing is taken."""
+    others: tuple[str, ...] = ()
+    """Columns of the node table that are no features."""
+
+    @property
+    def several(self) -> bool:
+        """Whether a node may have several labels."""
+        return self.label_type is not None and self.label_type.endswith("]")
 
 
-def collect_graph(db: Any, contents: Contents, out: FilePath | None) -> Graph:
+@dataclass(frozen=True)
+class Found:
+    """What is known once every value has been seen."""
+
+    new_columns: tuple[str, ...]
+    """Columns left out that an earlier import had not."""
+    new_classes: tuple[str, ...]
+    """Classes that an earlier import did not know."""
+    unseen: dict[str, int]
+    """Values of no known category, by column."""
+
+
+def collect_graph(db: Any, contents: Contents, out: FilePath | None) -> tuple[Graph, Found]:
     """Put the graph together, in memory or in the new graph folder `out`."""
     num_nodes, num_entries = count_rows(db, "nodes"), 2 * count_rows(db, "pairs")
-    width = contents.vectors.width if contents.vectors else 0
+    vectors, like = contents.vectors, contents.like
+    width = vectors.width if vectors else 0
     ids = _collect_ids(db, contents.integers)
     num_bytes = num_nodes * (24 + 4 * width) + num_entries * 8 + (0 if ids is None else ids.nbytes)
     with nullcontext() if out is None else new_folder(out, num_bytes) as folder:
         allocate = _allocator(folder)
         indptr, indices, weights = _collect_entries(db, allocate, num_nodes, num_entries, contents.weighted)
-        labels, names = _collect_labels(db, allocate, num_nodes, contents.label_type)
+        labels, classes = _collect_labels(db, allocate, num_nodes, contents)
+        features, unseen = _collect_features(db, allocate, num_nodes, vectors)
+        plain = classes is None or classes == tuple(map(str, range(len(classes))))
         graph = Graph(
             indptr=indptr,
             indices=indices,
             weights=weights,
-            features=_collect_features(db, allocate, num_nodes, contents.vectors),
+            features=features,
             labels=labels,
             splits=_collect_splits(db, allocate),
             ids=ids,
-            class_names=names,
-            feature_names=contents.vectors.names if contents.vectors else None,
+            class_names=None if plain else classes,
+            feature_names=vectors.names if vectors else None,
+            learned=Learned(vectors.columns if vectors else (), classes, contents.several, contents.others),
         )
         if folder is not None:
             if ids is not None:
                 write_ids(folder / IDS, ids)
             write_manifest(folder, graph)
-    return graph
+    if like is None:
+        return graph, Found((), (), unseen)
+    new_columns = tuple(name for name in contents.left_out if name not in like.others)
+    return graph, Found(new_columns, tuple(name for name in classes or () if name not in (like.classes or ())), unseen)
 
 
 def count_rows(db: Any, table: str) -> int:
@@ -136,36 +150,71 @@ def _collect_entries(
     return indptr, indices, weights
 
 
-def _collect_features(db: Any, allocate: Allocate, num_nodes: int, vectors: Vectors | None) -> np.ndarray | None:
+def _collect_features(
+    db: Any, allocate: Allocate, num_nodes: int, vectors: Vectors | None
+) -> tuple[np.ndarray | None, dict[str, int]]:
+    """The features, and how many values of each column are of no known category."""
     if vectors is None:
-        return None
+        return None, {}
     features, start = allocate("features", np.float32, num_nodes, vectors.width), 0
-    with reading(vectors.path):
-        for batch in _batches(db, f"SELECT {vectors.sql} AS vector FROM {vectors.scan}", vectors.width):
-            values = batch["vector"].flatten().to_numpy()  # (rows · F,)
-            features[start : start + len(batch)] = values.reshape(len(batch), vectors.width)
+    unseen: dict[str, int] = {}
+    pieces = vectors.pieces
+    taken = ", ".join(f"{piece.sql} AS piece{number}" for number, piece in enumerate(pieces))
+    with reading(vectors.table.path):
+        for batch in _batches(db, f"SELECT {taken} FROM {vectors.scan}", vectors.width):
+            column, rows = 0, features[start : start + len(batch)]
+            for number, piece in enumerate(pieces):
+                part, values = rows[:, column : column + piece.width], batch[f"piece{number}"]
+                if piece.categories is None:
+                    part[:] = values.flatten().to_numpy().reshape(part.shape)  # (rows · width,)
+                else:
+                    lost = _encode(values, piece.categories, part)
+                    name = piece.columns[0].name
+                    unseen[name] = unseen.get(name, 0) + lost
+                column += piece.width
             start += len(batch)
-    return features
+    return features, {name: count for name, count in unseen.items() if count}
+
+
+def _encode(values: Any, categories: tuple[str, ...], part: np.ndarray) -> int:
+    """Write a 1 into the column of every row's category; gives how many values are of no known one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if set(categories) <= {"False", "True"}:
+        values = pc.utf8_capitalize(values)
+    codes = pc.index_in(values, value_set=pa.array(categories, values.type))
+    rows = np.flatnonzero(codes.is_valid())
+    part[rows, codes.drop_null().to_numpy()] = 1
+    return len(values) - values.null_count - len(rows)
 
 
 def _collect_labels(
-    db: Any, allocate: Allocate, num_nodes: int, label_type: str | None
+    db: Any, allocate: Allocate, num_nodes: int, contents: Contents
 ) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    if label_type is None:
+    """Labels, (N,) or (N, C), and the names of all classes."""
+    if contents.label_type is None:
         return None, None
     import pyarrow as pa
 
-    texts = db.execute("SELECT DISTINCT label FROM nodes WHERE label IS NOT NULL").fetchall()
-    classes, names = number_classes([text for (text,) in texts], label_type.startswith(FRACTIONS))
+    each = "unnest(label)" if contents.several else "label"
+    given = f"(SELECT rowid AS node, {each} AS label FROM nodes)"
+    texts = db.execute(f"SELECT DISTINCT label FROM {given} WHERE label IS NOT NULL AND label <> ''").fetchall()
+    known = (contents.like.classes or ()) if contents.like is not None else ()
+    found, names = number_classes([text for (text,) in texts], contents.label_type.startswith(FRACTIONS), known)
     columns = {
-        "label": pa.array(classes.keys(), pa.string()),
-        "class": pa.array(classes.values(), pa.int64()),
+        "label": pa.array(found.keys(), pa.string()),
+        "class": pa.array(found.values(), pa.int64()),
     }
     db.register("classes", pa.table(columns))
-    labels = allocate("labels", np.int64, num_nodes)
-    labels[:] = -1
-    for batch in _batches(db, "SELECT nodes.rowid AS node, class FROM nodes JOIN classes USING (label)"):
-        labels[batch["node"].to_numpy()] = batch["class"].to_numpy()
+    labels = allocate("labels", np.int64, num_nodes, *([len(names)] if contents.several else []))
+    labels[:] = 0 if contents.several else -1
+    for batch in _batches(db, f"SELECT node, class FROM {given} JOIN classes USING (label) WHERE class >= 0"):
+        nodes, classes = batch["node"].to_numpy(), batch["class"].to_numpy()
+        if contents.several:
+            labels[nodes, classes] = 1
+        else:
+            labels[nodes] = classes
     return labels, names
 
 

@@ -1,8 +1,7 @@
-"""CSV and Parquet files as DuckDB tables: found, described, and scanned without changing a value."""
+"""Tables that are read, files or frames, as DuckDB tables: found, described, and scanned without changing a value."""
 
 from __future__ import annotations
 
-import csv
 import glob
 import os
 import re
@@ -14,103 +13,117 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nagphormer.data.table_frames import frame_bytes, open_dataset, read_frame, register
+from nagphormer.data.table_sql import (
+    INTEGERS,
+    LONG_INTEGERS,
+    first_row,
+    is_number,
+    is_text,
+    is_time,
+    reading,
+    refuse_twins,
+    sql_name,
+    sql_text,
+)
+from nagphormer.data.table_text import Layout, find_layout, sql_files
 from nagphormer.errors import MissingExtra, UserError, nearest
 from nagphormer.files import format_size, parse_size, writable
 
 FilePath = str | os.PathLike[str]
 
-INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-LONG_INTEGERS = ("UBIGINT", "HUGEINT", "UHUGEINT")  # may exceed int64
-FRACTIONS = ("FLOAT", "DOUBLE", "DECIMAL")
-
-NO_NAME = "(no name)"  # a CSV column without a name
-
 _LEAST_MEMORY = 10**9
 _GUESS_ROWS = 10_000
+_KINDS = {
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".jsonl": "JSON lines",
+    ".ndjson": "JSON lines",
+    ".feather": "Arrow",
+    ".arrow": "Arrow",
+}
+"""What a file is, by its ending; any other is text."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """CSV or Parquet files with the same columns."""
+    """Files or a frame with the same columns throughout."""
 
     path: str
-    """As the user gave it."""
-    files: list[str]
-    """Every file, in order."""
-    delimiter: str | None
-    """What parts the columns of a CSV; None for Parquet."""
+    """As the user gave it; a frame by what it is for."""
     types: dict[str, str]
-    """DuckDB's type of every column; for a CSV, DOUBLE, BOOLEAN, FLOAT[] or VARCHAR as its first rows look."""
+    """DuckDB's type of every column; of text, what its first rows look like."""
+    layout: Layout | None = None
+    """How text files are laid out; None for tables that have types."""
+    source: str = ""
+    """SQL that reads a table that has types."""
+    index: tuple[str, ...] = ()
+    """Names in the index of a pandas frame, which are no columns."""
 
     def scan(self, numbers: Collection[str] = ()) -> str:
-        """SQL that reads the table; a CSV's columns come as text, those in `numbers` as numbers."""
-        if self.delimiter is None:
-            return _parquet_scan(self.files)
+        """SQL that reads the table; columns of text files come as text, those in `numbers` as numbers."""
+        if self.layout is None:
+            return self.source
         types = dict.fromkeys(self.types, "VARCHAR")
         types |= {name: "BOOLEAN" if self.types[name] == "BOOLEAN" else "DOUBLE" for name in numbers}
-        return _csv_scan(self.files, self.delimiter, types)
+        return self.layout.scan(types)
 
     def require(self, name: str) -> str:
         """DuckDB's type of a column that must exist."""
         if name not in self.types:
             names = list(self.types)
             listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-            raise UserError(f"{self.path} has no column {name!r}: it has {listed}.{nearest(name, names)}")
+            hint = nearest(name, names)
+            if name in self.index:
+                hint = " It is the frame's index: give frame.reset_index()."
+            elif self.layout is not None and not self.layout.header:
+                hint = " The file has no header, so that its columns are called this."
+            elif self.layout is not None and self.layout.doubtful:
+                hint += " If its first line is an edge, end the file's name in .edgelist."
+            raise UserError(f"{self.path} has no column {name!r}: it has {listed}.{hint}")
         return self.types[name]
 
-    def optional(self, name: str | None, default: str) -> str | None:
-        """The name of a column of single values; None for a column of the default name that is not there."""
+    def optional(self, name: str | None, default: str, lists: bool = False) -> str | None:
+        """The name of a column of single values; None for a column of the default name that is not there.
+
+        Args:
+            name: the column.
+            default: what it is called if nothing is said of it.
+            lists: whether it may hold lists, too.
+        """
         if name is None or (name == default and name not in self.types):
             return None
-        if self.require(name).endswith("]") or self.types[name].startswith(("STRUCT", "MAP", "UNION")):
-            raise UserError(f"column {name!r} of {self.path} holds {self.types[name]}: it must hold one value a node")
+        kind = self.require(name)
+        if lists and kind.endswith("]"):
+            kind = kind[: kind.rindex("[")]
+        if not (is_number(kind) or is_text(kind) or is_time(kind) or kind == '"NULL"'):
+            raise UserError(f"column {name!r} of {self.path} holds {kind}: it must hold one value a node")
         return name
 
     def number(self, name: str) -> str:
         """SQL for a column of numbers, as DOUBLE."""
         kind = self.require(name)
-        if self.delimiter is None and not is_number(kind):  # a CSV's line that is no number is named on reading
+        if self.layout is None and not is_number(kind):  # a line of text that is no number is named on reading
             raise UserError(f"column {name!r} of {self.path} holds {kind}: it must hold numbers")
         return f"CAST({sql_name(name)} AS DOUBLE)"
+
+    def id(self, name: str, key: str) -> str:
+        """SQL for a column of ids as `key`, BIGINT or VARCHAR; an empty text is NULL."""
+        column = f"CAST({sql_name(name)} AS {key})"
+        if key == "BIGINT" or (self.layout is not None and self.layout.delimiter is None):
+            return column  # between white space is no empty text, and to compare would split every line twice
+        return f"nullif({column}, '')"
 
     def id_kind(self, name: str) -> str:
         """What the ids in a column are: `integer`, `text`, or `either` where only the values tell."""
         kind = self.require(name)
-        if self.delimiter is not None or kind in LONG_INTEGERS:
+        if self.layout is not None or kind in LONG_INTEGERS:
             return "either"
         if kind in INTEGERS:
             return "integer"
-        if kind in ("VARCHAR", "UUID") or kind.startswith("ENUM"):
+        if is_text(kind):
             return "text"
         raise UserError(f"column {name!r} of {self.path} holds {kind}: ids are integers or text; convert the column")
-
-
-def is_number(kind: str) -> bool:
-    """Whether a DuckDB type is a number (or true and false)."""
-    if kind.startswith(FRACTIONS):
-        return not kind.endswith("]")
-    return kind in (*INTEGERS, *LONG_INTEGERS, "BOOLEAN")
-
-
-def is_list(kind: str) -> bool:
-    """Whether a DuckDB type is a list of numbers, of free or fixed length."""
-    return kind.endswith("]") and is_number(kind[: kind.rindex("[")])
-
-
-def sql_text(text: str) -> str:
-    """A string as SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def sql_name(name: str) -> str:
-    """A column's name as SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def first_row(db: Any, query: str) -> Any:
-    """The first row of a query, None where there is none; later queries find the connection free again."""
-    rows = db.execute(query).fetchall()
-    return rows[0] if rows else None
 
 
 def find_files(path: FilePath) -> list[str]:
@@ -130,101 +143,92 @@ def find_files(path: FilePath) -> list[str]:
     return files
 
 
-def open_table(db: Any, path: FilePath) -> Table:
-    """Find a table's files and learn its columns."""
-    files = find_files(path)
-    num_parquet = sum(file.lower().endswith((".parquet", ".pq")) for file in files)
-    if 0 < num_parquet < len(files):
-        raise UserError(f"{path} matches Parquet files and others: give a pattern for one kind")
-    if num_parquet:
-        with reading(path):
-            columns = db.execute(f"DESCRIBE SELECT * FROM {_parquet_scan(files)}").fetchall()
-        return Table(os.fspath(path), files, None, {name: kind for name, kind, *_ in columns})
-    delimiter, names = _read_header(files)
-    as_text = Table(os.fspath(path), files, delimiter, dict.fromkeys(names, "VARCHAR"))
-    guesses = ", ".join(_guess_sql(sql_name(name)) for name in names)
+def open_table(db: Any, given: Any, role: str, ends: tuple[str, str] | None = None) -> Table:
+    """Find a table and learn its columns.
+
+    Args:
+        db: the DuckDB connection, in which a frame is registered.
+        given: files by their path or pattern, or a frame.
+        role: `edges` or `nodes`.
+        ends: the columns of ids in a table of edges, which may do without a header.
+    """
+    if not isinstance(given, str | os.PathLike):
+        where = f"the frame of {role}"
+        frame, others = read_frame(given, where)
+        index = tuple(str(name) for name in getattr(getattr(given, "index", None), "names", ()) if name is not None)
+        return _registered(db, where, role, frame, others, index)
+    files, path = find_files(given), os.fspath(given)
+    kinds = sorted({_kind_of(file) for file in files})
+    if len(kinds) > 1:
+        raise UserError(f"{path} matches {' and '.join(kinds)} files: give a pattern for one kind")
+    if kinds == ["Arrow"]:
+        return _registered(db, path, role, open_dataset(files), {})
+    if kinds == ["Parquet"]:
+        source = f"read_parquet({sql_files(tuple(files))}, hive_partitioning = false)"
+        return Table(path, _described(db, path, source), source=source)
+    if kinds == ["JSON lines"]:
+        return _open_json(db, path, tuple(files))
+    layout = find_layout(files, ends)
+    as_text = Table(path, dict.fromkeys(layout.names, "VARCHAR"), layout)
+    guesses = ", ".join(_guess_sql(sql_name(name)) for name in layout.names)
     with reading(path):
         kinds = first_row(db, f"SELECT {guesses} FROM (FROM {as_text.scan()} LIMIT {_GUESS_ROWS})")
-    return replace(as_text, types=dict(zip(names, kinds, strict=True)))
+    return replace(as_text, types=dict(zip(layout.names, kinds, strict=True)))
+
+
+def _kind_of(file: str) -> str:
+    name = re.sub(r"\.(gz|zst)$", "", file.lower())
+    return next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), "text")
+
+
+def _described(db: Any, path: str, source: str) -> dict[str, str]:
+    with reading(path):
+        return {name: kind for name, kind, *_ in db.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+
+
+def _registered(
+    db: Any, path: str, role: str, frame: Any, others: dict[str, str], index: tuple[str, ...] = ()
+) -> Table:
+    """A table of Arrow columns, which DuckDB reads where they lie; `others` are the types of those it cannot."""
+    refuse_twins([*frame.schema.names, *others], path)
+    name, order = f"frame_{role}", frame.schema.names
+    with reading(path):
+        others = others | register(db, name, frame)
+    source = f"SELECT * FROM {name}"
+    found = _described(db, path, f"({source})") | others
+    order = [*order, *(column for column in others if column not in order)]
+    return Table(path, {column: found[column] for column in order}, source=name, index=index)
+
+
+def _open_json(db: Any, path: str, files: tuple[str, ...]) -> Table:
+    """JSON lines; what DuckDB would make a date of, or find mixed, is read as it is written."""
+    lines = f"read_json({sql_files(files)}, format = 'newline_delimited', hive_partitioning = false"
+    types = _described(db, path, f"{lines}, sample_size = -1)")
+    types = {name: "VARCHAR" if kind == "JSON" else kind for name, kind in types.items()}
+    read_as = {name: "VARCHAR" if is_time(kind) or kind == "UUID" else kind for name, kind in types.items()}
+    columns = ", ".join(f"{sql_text(name)}: {sql_text(kind)}" for name, kind in read_as.items())
+    return Table(path, types, source=f"{lines}, columns = {{{columns}}})")
 
 
 def _guess_sql(column: str) -> str:
-    """SQL for the type of a CSV's column: DOUBLE, BOOLEAN, FLOAT[] (such as "[1, 2.5]") or VARCHAR."""
+    """SQL for the type of a CSV's column: DOUBLE, BOOLEAN, TIMESTAMP, FLOAT[] ("[1, 2.5]"), VARCHAR[] or VARCHAR."""
     num_flags = f"count(*) FILTER (lower({column}) IN ('true', 'false'))"
     return (
         f"CASE WHEN count(*) = 0 THEN 'DOUBLE' WHEN count({column}) = 0 THEN 'VARCHAR' "
         f"WHEN count(TRY_CAST({column} AS DOUBLE)) = count({column}) THEN 'DOUBLE' "
         f"WHEN {num_flags} = count({column}) THEN 'BOOLEAN' "
-        f"WHEN count(TRY_CAST({column} AS FLOAT[])) = count({column}) THEN 'FLOAT[]' ELSE 'VARCHAR' END"
+        f"WHEN count(TRY_CAST({column} AS TIMESTAMP)) = count({column}) THEN 'TIMESTAMP' "
+        f"WHEN count(TRY_CAST({column} AS FLOAT[])) = count({column}) THEN 'FLOAT[]' "
+        f"WHEN count(TRY_CAST({column} AS VARCHAR[])) = count({column}) THEN 'VARCHAR[]' ELSE 'VARCHAR' END"
     )
 
 
-def _read_header(files: list[str]) -> tuple[str, list[str]]:
-    """What parts the columns of CSV files, and their names; these must be the same in all files."""
-    import pyarrow as pa
-
-    headers: dict[str, str] = {}
-    for file in files:
-        try:
-            with pa.input_stream(file) as stream:  # unpacks .gz and its like
-                lines = stream.read(1 << 20).decode("utf-8-sig", "replace").splitlines()
-        except OSError as error:
-            raise UserError(f"cannot read {file}: {error}") from error
-        if not lines:
-            raise UserError(f"{file} is empty: its first line must name the columns")
-        headers.setdefault(lines[0].strip("\r\n"), file)
-    if len(headers) > 1:
-        first, second, *_ = headers.values()
-        raise UserError(f"the first lines of {first} and {second} differ: a table needs the same columns throughout")
-    line, file = next(iter(headers.items()))
-    delimiter = max(",\t;|", key=re.sub(r'"[^"]*"', "", line).count)
-    names = [name or NO_NAME for name in next(csv.reader([line], delimiter=delimiter))]
-    seen = {name.lower() for name in names}  # DuckDB tells no upper from lower case
-    if len(seen) < len(names):
-        twice = next(name for name in names if [other.lower() for other in names].count(name.lower()) > 1)
-        raise UserError(f"the first line of {file} names column {twice!r} twice: rename one (in more than its case)")
-    return delimiter, names
-
-
-def _parquet_scan(files: list[str]) -> str:
-    return f"read_parquet({_sql_files(files)}, hive_partitioning = false)"
-
-
-def _csv_scan(files: list[str], delimiter: str, types: dict[str, str]) -> str:
-    # nothing is left to DuckDB's sniffer: it takes an id #a for a comment, skips first rows unlike the others,
-    # and makes 7 of 007 and, below the rows it looks at, 0 or 1 of 0.5
-    dialect = f"delim = '{delimiter}', quote = '\"', escape = '\"', header = true"
-    columns = ", ".join(f"{sql_text(name)}: '{kind}'" for name, kind in types.items())
-    return (
-        f"read_csv({_sql_files(files)}, {dialect}, columns = {{{columns}}}, auto_detect = false, "
-        "hive_partitioning = false)"
-    )
-
-
-def _sql_files(files: list[str]) -> str:
-    return f"[{', '.join(sql_text(glob.escape(file)) for file in files)}]"
-
-
 @contextmanager
-def reading(path: FilePath) -> Iterator[None]:
-    """Turn what DuckDB says about a file into a message that names the file."""
-    import duckdb
-
-    try:
-        yield
-    except duckdb.OutOfMemoryException:
-        raise
-    except duckdb.Error as error:
-        reason = re.split(r"\n(?:Possible|Column|LINE|  file)", str(error))[0]
-        raise UserError(f"cannot read {os.fspath(path)}: {' '.join(reason.split())}") from error
-
-
-@contextmanager
-def database(inputs: list[FilePath], out: FilePath | None, memory: str | int | None) -> Iterator[Any]:
+def database(inputs: list[Any], out: FilePath | None, memory: str | int | None) -> Iterator[Any]:
     """A DuckDB connection that spills into a temporary folder, which is gone afterwards.
 
     Args:
-        inputs: the tables to be read.
+        inputs: the tables to be read, files or frames.
         out: where the result shall be; the temporary folder is made beside it.
         memory: what DuckDB may hold, such as `4GB`; None for four times the inputs, at least 1 GB.
     """
@@ -233,7 +237,7 @@ def database(inputs: list[FilePath], out: FilePath | None, memory: str | int | N
     except ImportError as error:
         raise MissingExtra("duckdb", "tables", "reading tables") from error
     limit = 0 if memory is None else parse_size(memory)
-    needed = max(_LEAST_MEMORY, 4 * sum(os.path.getsize(file) for path in inputs for file in find_files(path)))
+    needed = max(_LEAST_MEMORY, 4 * sum(map(_size, inputs)))
     beside = Path(tempfile.gettempdir())
     if out is not None:
         beside = next(folder for folder in Path(out).absolute().parents if folder.is_dir())
@@ -256,3 +260,9 @@ def database(inputs: list[FilePath], out: FilePath | None, memory: str | int | N
     finally:
         db.close()
         shutil.rmtree(spill, ignore_errors=True)
+
+
+def _size(given: Any) -> int:
+    if isinstance(given, str | os.PathLike):
+        return sum(os.path.getsize(file) for file in find_files(given))
+    return frame_bytes(given)

@@ -6,6 +6,7 @@ Inside DuckDB they become `nodes`, `raw` (edges as given), `entries` (edges betw
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,30 +16,22 @@ import numpy as np
 
 from nagphormer.data.folder import open_graph
 from nagphormer.data.graph import Graph
-from nagphormer.data.table_arrays import SPLIT_WORDS, Contents, Vectors, collect_graph, count_rows
-from nagphormer.data.table_files import (
-    NO_NAME,
-    FilePath,
-    Table,
-    database,
-    first_row,
-    is_list,
-    is_number,
-    open_table,
-    reading,
-    sql_name,
-    sql_text,
-)
+from nagphormer.data.learned import Learned
+from nagphormer.data.table_arrays import Contents, Found, collect_graph, count_rows
+from nagphormer.data.table_features import Fill, Vectors, left_out, plan_features, refuse_vector
+from nagphormer.data.table_files import FilePath, Table, database, open_table
+from nagphormer.data.table_report import Report
+from nagphormer.data.table_request import Request
+from nagphormer.data.table_splits import Moment, check_words, find_moment, split_by_time
+from nagphormer.data.table_sql import first_row, reading, sql_name
 from nagphormer.errors import UserError
 from nagphormer.files import check_vacant
 from nagphormer.progress import stage
 
-_PANDAS_INDEX = (NO_NAME, "__index_level_0__")  # what to_csv and to_parquet write of an index: no feature
-
 
 def read_tables(
-    edges: FilePath,
-    nodes: FilePath | None = None,
+    edges: Any,
+    nodes: Any = None,
     source: str = "source",
     target: str = "target",
     weight: str | None = None,
@@ -47,27 +40,42 @@ def read_tables(
     split: str | None = "split",
     features: str | Sequence[str] | None = None,
     *,
+    encode: str | Sequence[str] = (),
+    fill: Fill | None = None,
+    exclude: str | Sequence[str] = (),
+    train_before: tuple[str, Any] | None = None,
+    like: Graph | FilePath | None = None,
     out: FilePath | None = None,
     memory: str | int | None = None,
 ) -> Graph:
-    r"""Read an edge table and, where there is one, a node table: CSV (also compressed) or Parquet.
+    r"""Read an edge table and, where there is one, a node table.
 
-    Each may be a file, a glob pattern or a folder of Parquet files; a CSV begins with its column names.
+    Each is a frame of pandas, polars or Arrow, or a file, a pattern, or a folder of Parquet files: CSV (also
+    compressed), Parquet, JSON lines or Arrow. A CSV begins with its column names; a list of edges may do without.
     Edges are made undirected, self-loops and edges of weight zero dropped; weights of a repeated (u, v) are
     summed, of (u, v) and (v, u) the larger counts. With a node table, nodes keep its order; without one, they
     are the ids seen, sorted. Ids come back unchanged: int64 where all are integers, else text (`007` is).
 
     Args:
-        edges: the edge table.
-        nodes: the node table; must hold every id that the edge table names.
+        edges: the edge table. The columns of a list without a header are called source, target and weight.
+        nodes: the node table; must hold every id that the edge table names. The index of a frame is no column.
         source: edge column with the id of one end.
         target: edge column with the id of the other end.
         weight: edge column with weights; None counts every edge alike.
         id: node column with ids, each once.
-        label: node column with classes, text or integers; empty or -1 means unknown. None for no labels.
+        label: node column with classes, text or integers, or with lists of them where a node may have several;
+            empty or -1 means unknown. None for no labels.
         split: node column with `train`, `val` or `test`; empty means none. None for no splits.
-        features: node columns with numbers, or one column with lists of numbers; None takes every column
+        features: node columns with numbers, true and false, or lists of numbers; None takes every column
             left, an empty list none.
+        encode: node columns of text (or numbers) that become a feature of 0 and 1 for each category.
+        fill: what missing numbers become: the `mean` of the column, or `0`; another feature says which they were.
+            None refuses them.
+        exclude: node columns to leave out.
+        train_before: a node column of numbers or dates, and the first that does not train: `("year", 2018)`. Of the
+            later ones the earlier half validates and the later half tests; nodes without a label are in no split.
+        like: a graph, or its folder, that was imported before: its features in their order, its categories, what it
+            filled and its order of classes hold for these tables.
         out: write a graph folder here and return the graph memory-mapped: bounded memory at any size.
         memory: what DuckDB may hold before it spills to disk, such as `4GB`; by default four times the
             tables, at least 1 GB. It spills beside `out`, else into the system's temporary folder.
@@ -78,35 +86,47 @@ def read_tables(
     >>> read_tables(path).node_ids.tolist()
     ['ann', 'bob', 'cem']
     """
+    graph, report = import_tables(Request(**locals()))
+    for line in report.surprises():
+        warnings.warn(line, stacklevel=2)
+    return graph
+
+
+def import_tables(request: Request) -> tuple[Graph, Report]:
+    """What `read_tables` does, and what it took."""
+    request.check()
+    edges, nodes, out = request.edges, request.nodes, request.out
     if out is not None:
         check_vacant(Path(out).absolute())
-    if nodes is None and (features or label not in ("label", None) or split not in ("split", None)):
-        raise UserError("features, label and split are columns of a node table: give one with nodes=")
-    with database([edges] if nodes is None else [edges, nodes], out, memory) as db:
-        from_edges = _EdgeColumns(open_table(db, edges), source, target, weight)
+    wanted = request.wanted()
+    with database([edges] if nodes is None else [edges, nodes], out, request.memory) as db:
+        ends = (request.source, request.target)
+        from_edges = _EdgeColumns(open_table(db, edges, "edges", ends), *ends, request.weight)
         end_kinds = own_kinds = from_edges.check()
         from_nodes = None
         if nodes is not None:
-            table = open_table(db, nodes)
-            own_kinds = {table.id_kind(id)}
-            label, split = table.optional(label, "label"), table.optional(split, "split")
-            vectors = _plan_vectors(db, table, features, used=(id, label, split))
-            from_nodes = _NodeColumns(table, id, label, split, vectors)
+            table = open_table(db, nodes, "nodes")
+            own_kinds = {table.id_kind(request.id)}
+            from_nodes = _find_node_columns(db, table, request)
+        elif wanted.like is not None and wanted.like.columns:
+            raise UserError("the graph to be like has features: give a node table with nodes=")
         key = "BIGINT" if end_kinds | own_kinds == {"integer"} else "VARCHAR"  # mixed ids meet as text
         if from_nodes is None:
             _load_edges(db, from_edges, key)
             _number_ends(db, "text" not in own_kinds)
         else:
-            _load_nodes(db, from_nodes, key)
+            _load_nodes(db, from_nodes, key, may_fill=wanted.like is None)
             _load_edges(db, from_edges, key)
         with stage("joining edges"):
             _join_ends(db, from_edges, from_nodes)
-            with reading(edges):
-                weighted = _merge_pairs(db, weight is not None)
+            with reading(from_edges.table.path):
+                counts = _merge_pairs(db, request.weight is not None)
         with stage("collecting the graph"):
-            integers = "text" not in own_kinds and _all_integers(db, "nodes")
-            graph = collect_graph(db, _contents(integers, weighted, from_nodes), out)
-    return graph if out is None else open_graph(out)
+            contents = _contents(db, "text" not in own_kinds, request.weight is not None, from_nodes, wanted.like)
+            graph, found = collect_graph(db, contents, out)
+    unused = {"edges": left_out(from_edges.table, (*ends, request.weight)), "nodes": list(contents.left_out)}
+    report = _report(counts, graph, found, contents.vectors, unused)
+    return (graph if out is None else open_graph(out)), report
 
 
 @dataclass(frozen=True)
@@ -137,50 +157,24 @@ class _NodeColumns:
     label: str | None
     split: str | None
     vectors: Vectors | None
+    moment: Moment | None
 
+    @property
+    def used(self) -> list[str | None]:
+        """Columns that mean something, and are no features for that."""
+        return [self.id, self.label, self.split, self.moment.column if self.moment else None]
 
-def _plan_vectors(
-    db: Any, table: Table, features: str | Sequence[str] | None, used: tuple[str | None, ...]
-) -> Vectors | None:
-    """Find the feature columns; `used` are those that mean something else."""
-    if features is None:
-        columns = [name for name in table.types if name not in (*used, *_PANDAS_INDEX)]
-    else:
-        columns = [features] if isinstance(features, str) else list(features)
-    if not columns:
-        return None
-    for name in columns:
-        if name in used:
-            raise UserError(f"column {name!r} is the id, label or split: it cannot be a feature as well")
-    kinds = {name: table.require(name) for name in columns}
-    if len(columns) == 1 and is_list(kinds[columns[0]]):
-        scan, lists = table.scan(), sql_name(columns[0])
-        with reading(table.path):
-            vector = f"TRY_CAST({lists} AS FLOAT[])"  # a CSV's lists are text
-            first = first_row(db, f"SELECT len({vector}) FROM {scan} WHERE {lists} IS NOT NULL LIMIT 1")
-        width = first[0] if first else 0
-        return Vectors(table.path, scan, columns, vector, width)
-    others = [f"{name} ({kind})" for name, kind in kinds.items() if not is_number(kind)]
-    if others and features is None:
-        raise UserError(
-            f"columns of {table.path} do not hold numbers: {', '.join(others[:10])}; "
-            f"name the columns that are features, with --features or features=[…]"
-        )
-    vector = f"TRY_CAST([{', '.join(map(table.number, columns))}] AS FLOAT[])"
-    return Vectors(table.path, table.scan(numbers=columns), columns, vector, len(columns), tuple(columns))
-
-
-def _id_sql(column: str, key: str) -> str:
-    if key == "BIGINT":
-        return f"CAST({sql_name(column)} AS BIGINT)"
-    return f"nullif(CAST({sql_name(column)} AS VARCHAR), '')"
+    @property
+    def several(self) -> bool:
+        """Whether labels are lists."""
+        return self.label is not None and self.table.types[self.label].endswith("]")
 
 
 def _load_edges(db: Any, columns: _EdgeColumns, key: str) -> None:
     """Make `raw` (source, target, weight) in file order; refuses missing ends and bad weights."""
     table, weight = columns.table, columns.weight
     scan = table.scan(numbers=[weight] if weight else [])
-    taken = f"{_id_sql(columns.source, key)} AS source, {_id_sql(columns.target, key)} AS target"
+    taken = f"{table.id(columns.source, key)} AS source, {table.id(columns.target, key)} AS target"
     taken += f", {table.number(weight)} AS weight" if weight else ""
     with stage("reading edges"), reading(table.path):
         db.execute(f"CREATE TABLE raw AS SELECT {taken} FROM {scan}")
@@ -214,24 +208,48 @@ def _first_where(db: Any, table: str, condition: str, columns: str) -> tuple[Any
     return (count, *first_row(db, first))
 
 
-def _load_nodes(db: Any, columns: _NodeColumns, key: str) -> None:
-    """Make `nodes` (id, label, split, finite) in file order; refuses bad ids, splits and features."""
-    label = "NULL" if columns.label is None else f"{sql_name(columns.label)}::VARCHAR"
+def _load_nodes(db: Any, columns: _NodeColumns, key: str, may_fill: bool) -> None:
+    """Make `nodes` (id, label, split, moment, finite) in file order; refuses bad ids, splits and features."""
+    table, vectors, moment = columns.table, columns.vectors, columns.moment
     split = "NULL" if columns.split is None else f"{sql_name(columns.split)}::VARCHAR"
-    finite, vectors = "true", columns.vectors
-    if vectors:  # `len` counts NULL entries, the aggregate `count` passes over them
-        lengths = f"len({vectors.sql}), list_aggregate({vectors.sql}, 'count')"
-        whole = f"({lengths}) = ({vectors.width}, {vectors.width})"
-        finite = f"coalesce({whole} AND isfinite(list_sum({vectors.sql})), false)"
-    taken = f"{_id_sql(columns.id, key)} AS id, nullif({label}, '') AS label, nullif(trim({split}), '') AS split"
-    scan = vectors.scan if vectors else columns.table.scan()
-    with stage("reading nodes"), reading(columns.table.path):
-        db.execute(f"CREATE TABLE nodes AS SELECT {taken}, {finite} AS finite FROM {scan}")
+    taken = [
+        f"{table.id(columns.id, key)} AS id",
+        f"{_label_sql(columns)} AS label",
+        f"nullif(trim({split}), '') AS split",
+        f"{vectors.finite if vectors else 'true'} AS finite",
+        *([f"{moment.sql} AS moment"] if moment else []),
+    ]
+    with stage("reading nodes"), reading(table.path):
+        db.execute(f"CREATE TABLE nodes AS SELECT {', '.join(taken)} FROM {vectors.scan if vectors else table.scan()}")
     _check_ids(db, columns)
-    _check_splits(db, columns)
+    check_words(db, table, columns.split)
+    if columns.label is not None and columns.several:
+        _check_lists(db, columns)
+    if moment:
+        split_by_time(db, table, moment, columns.label is not None)
     found = _first_where(db, "nodes", "NOT finite", "id")
     if found and vectors:
-        _refuse_vector(db, vectors, *found)
+        refuse_vector(db, vectors, found, may_fill)
+
+
+def _label_sql(columns: _NodeColumns) -> str:
+    if columns.label is None:
+        return "NULL::VARCHAR"
+    text = f"nullif({sql_name(columns.label)}::VARCHAR, '')"
+    if not columns.several:
+        return text
+    lists = sql_name(columns.label) if columns.table.layout is None else text  # a CSV's lists are text
+    whole = f"CAST({lists} AS VARCHAR[])"
+    return f"CASE WHEN len({whole}) > 0 THEN {whole} END"
+
+
+def _check_lists(db: Any, columns: _NodeColumns) -> None:
+    found = _first_where(db, "nodes", "list_unique(label) < list_aggregate(label, 'count')", "id, label")
+    if found:
+        raise UserError(
+            f"the list {columns.label!r} of node {found[2]!r}, {found[3]}, names a label twice ({found[0]:,} such "
+            f"lists in all): it must hold the names of a node's labels, not a 0 or 1 for each"
+        )
 
 
 def _check_ids(db: Any, columns: _NodeColumns) -> None:
@@ -252,41 +270,6 @@ def _check_ids(db: Any, columns: _NodeColumns) -> None:
             f"node id {twice[0]!r} appears {twice[1]:,} times in {path} ({twice[2]:,} duplicates in all): "
             f"node ids must be unique"
         )
-
-
-def _check_splits(db: Any, columns: _NodeColumns) -> None:
-    words = ", ".join(sql_text(word) for words in SPLIT_WORDS.values() for word in words)
-    found = _first_where(db, "nodes", f"lower(split) NOT IN ({words})", "split, id")
-    if found:
-        raise UserError(
-            f"column {columns.split!r} of {columns.table.path} holds {found[2]!r} at node {found[3]!r}: "
-            f"a split is train, val or test, or empty; if the column means something else, rename it or name another"
-        )
-
-
-def _refuse_vector(db: Any, vectors: Vectors, count: int, row: int, node: Any) -> None:
-    """Say what is wrong with the features in a row of the node table."""
-    taken = ", ".join(map(sql_name, vectors.columns))
-    values = first_row(db, f"SELECT {taken} FROM {vectors.scan} LIMIT 1 OFFSET {row}")
-    names = [f"feature {name!r}" for name in vectors.columns]
-    if isinstance(values[0], str):  # a CSV's list
-        values = first_row(db, f"SELECT {vectors.sql} FROM {vectors.scan} LIMIT 1 OFFSET {row}")
-    if isinstance(values[0], list | tuple):
-        values = values[0]
-        if len(values) != vectors.width or not values:
-            raise UserError(
-                f"{names[0]} of node {node!r} has {len(values)} entries, but that of the first node has "
-                f"{vectors.width}: lists must be equally long, and not empty"
-            )
-        names = [f"entry {entry} of {names[0]}" for entry in range(len(values))]
-    with np.errstate(over="ignore"):
-        finite = [value is not None and bool(np.isfinite(np.float32(value))) for value in values]
-    wrong = finite.index(False)
-    value = "missing" if values[wrong] is None else values[wrong]
-    raise UserError(
-        f"{names[wrong]} of node {node!r} is {value}; {count:,} such nodes in all: "
-        f"features must be finite numbers; fill in what is missing or leave that column out"
-    )
 
 
 def _number_ends(db: Any, may_be_integers: bool) -> None:
@@ -330,21 +313,78 @@ def _join_ends(db: Any, from_edges: _EdgeColumns, from_nodes: _NodeColumns | Non
     db.execute("DROP TABLE raw")
 
 
-def _merge_pairs(db: Any, weighted: bool) -> bool:
-    """Make `pairs` (low, high, weight), every undirected edge once; gives whether any weight is not 1."""
+def _merge_pairs(db: Any, weighted: bool) -> dict[str, int]:
+    """Make `pairs` (low, high, weight), every undirected edge once; gives what became of the rows, as `Report` says."""
     pair = "least(u, v) AS low, greatest(u, v) AS high"
     merged = f"SELECT DISTINCT {pair} FROM entries WHERE u <> v"
     if weighted:  # fsum gives the same in whatever order the threads add
         weight = "CAST(greatest(fsum(weight) FILTER (u < v), fsum(weight) FILTER (u > v)) AS FLOAT)"
-        grouped = f"SELECT {pair}, {weight} AS weight FROM entries WHERE u <> v GROUP BY low, high"
-        merged = f"SELECT * FROM ({grouped}) WHERE weight > 0"
+        merged = f"SELECT {pair}, {weight} AS weight FROM entries WHERE u <> v GROUP BY low, high"
     db.execute(f"CREATE TABLE pairs AS {merged}")
+    rows, loops = first_row(db, "SELECT count(*), count(*) FILTER (u = v) FROM entries")
     db.execute("DROP TABLE entries")
-    return weighted and bool(first_row(db, "SELECT bool_or(weight <> 1) FROM pairs")[0])
+    pairs = count_rows(db, "pairs")
+    zero = first_row(db, "SELECT count(*) FROM pairs WHERE weight <= 0")[0] if weighted else 0
+    if zero:
+        db.execute("DELETE FROM pairs WHERE weight <= 0")
+    return {
+        "edge_rows": rows,
+        "edges": pairs - zero,
+        "merged": rows - loops - pairs,
+        "self_loops": loops,
+        "without_weight": zero,
+    }
 
 
-def _contents(integers: bool, weighted: bool, columns: _NodeColumns | None) -> Contents:
+def _report(
+    counts: dict[str, int], graph: Graph, found: Found, vectors: Vectors | None, unused: dict[str, list[str]]
+) -> Report:
+    labels = graph.labels
+    known = None if labels is None else (labels.any(axis=1) if labels.ndim == 2 else labels >= 0)
+    return Report(
+        **counts,
+        features=vectors.columns if vectors else (),
+        missing=vectors.missing if vectors else {},
+        unseen=found.unseen,
+        new_columns=found.new_columns,
+        labeled=None if known is None else int(known.sum()),
+        nodes=graph.num_nodes,
+        classes=graph.num_classes,
+        new_classes=found.new_classes,
+        splits={split: len(idx) for split, idx in graph.splits.items()},
+        left_out=unused,
+    )
+
+
+def _contents(
+    db: Any, may_be_integers: bool, may_be_weighted: bool, columns: _NodeColumns | None, like: Learned | None
+) -> Contents:
+    integers = may_be_integers and _all_integers(db, "nodes")
+    weighted = may_be_weighted and bool(first_row(db, "SELECT bool_or(weight <> 1) FROM pairs")[0])
     if columns is None:
-        return Contents(integers, weighted)
+        return Contents(integers, weighted, like=like)
     label_type = None if columns.label is None else columns.table.types[columns.label]
-    return Contents(integers, weighted, label_type, columns.vectors)
+    unused = tuple(left_out(columns.table, columns.used, columns.vectors))
+    others = tuple(left_out(columns.table, (), columns.vectors))
+    return Contents(integers, weighted, label_type, columns.vectors, like, unused, others)
+
+
+def _find_node_columns(db: Any, table: Table, request: Request) -> _NodeColumns:
+    """What to take from the node table; refuses columns that are missing or hold something else."""
+    wanted = request.wanted()
+    label = table.optional(request.label, "label", lists=True)
+    split = table.optional(request.split, "split")
+    moment = find_moment(db, table, *request.train_before) if request.train_before is not None else None
+    used = [request.id, label, split]
+    if moment and moment.column not in (wanted.features or ()):  # asked for, a time may be a feature, too
+        used.append(moment.column)
+    vectors = plan_features(db, table, wanted, used)
+    columns = _NodeColumns(table, request.id, label, None if moment else split, vectors, moment)
+    like = wanted.like
+    if like is not None and like.classes is not None and label is not None and like.several != columns.several:
+        number = ("one label a node", "lists of labels")
+        raise UserError(
+            f"column {label!r} of {table.path} holds {number[columns.several]}, "
+            f"but the graph to be like has {number[like.several]}"
+        )
+    return columns
