@@ -19,7 +19,9 @@ check: .venv
 	$(BIN)/mypy
 
 docs: .venv
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
 	$(BIN)/python scripts/api_pages.py site
+	$(BIN)/python -m nbconvert --to html --execute --output-dir site docs/tour.ipynb
 
 .venv: .venv/installed
 

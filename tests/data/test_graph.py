@@ -169,6 +169,12 @@ def test_sparse_matrices_with_indices_out_of_range_are_refused(bad):
         from_scipy(sp.eye_array(2), features=broken)
 
 
+def test_an_adjacency_that_numpy_does_not_take_is_refused():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(UserError, match=r"cannot be read as a matrix .*: give a SciPy sparse matrix"):
+        from_scipy(torch.eye(3).to_sparse())
+
+
 def test_edge_arrays_of_different_lengths_are_refused():
     with pytest.raises(UserError, match=r"differ in length: \[2, 3\]"):
         from_edges(np.array([0, 1]), np.array([1, 2, 3]), 4)

@@ -267,7 +267,7 @@ def from_scipy(
     >>> from_scipy(sp.coo_array(([1, 1], ([0, 1], [1, 2])), shape=(3, 3))).num_edges
     2
     """
-    matrix = adjacency if sp.issparse(adjacency) else sp.coo_array(np.atleast_2d(np.asarray(adjacency)))
+    matrix = adjacency if sp.issparse(adjacency) else sp.coo_array(np.atleast_2d(_plain_array(adjacency)))
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         shape = " × ".join(map(str, matrix.shape))
         raise UserError(f"the adjacency must be square, but it is {shape}")
@@ -283,6 +283,14 @@ def from_scipy(
         feature_names=feature_names,
         name=name,
     )
+
+
+def _plain_array(adjacency: Any) -> np.ndarray:
+    """What is no SciPy matrix as an array; refuses what NumPy does not take, such as a sparse tensor."""
+    try:
+        return np.asarray(adjacency)
+    except TypeError as error:
+        raise UserError(f"the adjacency cannot be read as a matrix ({error}): give a SciPy sparse matrix") from error
 
 
 def from_edges(

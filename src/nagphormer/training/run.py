@@ -16,6 +16,7 @@ from nagphormer.data.graph import Graph
 from nagphormer.device import Machine, memory_explained
 from nagphormer.model.classifier import weights_drawn
 from nagphormer.model.network import NAGphormer
+from nagphormer.progress import note
 from nagphormer.settings import Dtype, TrainConfig
 from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.store import TokenStore
@@ -154,6 +155,11 @@ def train(
     Returns:
         What was trained, and the tokens it was trained on.
     """
+    if plan.tokens.encoding_dim:
+        note(
+            f"{plan.tokens.encoding_dim} Laplacian eigenvectors are joined to the features: they tie the model to this "
+            f"graph and those like it"
+        )
     subject = Subject.of(graph, store, folder.path if folder else None)
     config, ranks = plan.resolved, folder.ranks if folder else ALONE
     with weights_drawn(config.seed):
