@@ -126,13 +126,13 @@ class Fitted:
         lengths, reached = (np.linalg.norm(each, axis=0) for each in (wanted, turned[here]))
         turned *= np.divide(lengths, reached, out=np.zeros_like(lengths), where=reached > 0)
         agreed = agreement(wanted, turned[here])
-        said = f"agree with those of training by {agreed:.2f} on {len(here):,} common nodes"
+        by = f"by {agreed:.2f} on {len(here):,} common nodes"
         if agreed < LEAST:
             raise UserError(
-                f"the eigenvectors of this graph {said}, below {LEAST}: the model cannot know what they mean; train it "
+                f"the eigenvectors of this graph agree with those of training {by}, below {LEAST}: the model cannot know what they mean; train it "
                 f"on this graph, or with encoding_dim=0, which moves to any graph"
             )
-        note(f"eigenvectors are turned to those of training; they {said}")
+        note(f"eigenvectors are turned to those of training; they agree {by}")
         return turned.astype(np.float32)
 
     def refuse_other(
