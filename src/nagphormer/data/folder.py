@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from nagphormer import __version__
-from nagphormer.data.graph import SPLITS, Graph, arrays_of
+from nagphormer.data.checks import SPLITS
+from nagphormer.data.graph import Graph, arrays_of
 from nagphormer.data.learned import Learned
 from nagphormer.data.values import FeatureKind
 from nagphormer.errors import UserError

@@ -6,16 +6,28 @@ Shapes: N nodes, E undirected edges (2E stored entries), F features, C classes
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from nagphormer.data.checks import (
+    Features,
+    as_csr,
+    as_plain_array,
+    check_edge_ids,
+    check_feature_names,
+    check_features,
+    check_ids,
+    check_labels,
+    check_splits,
+    check_weights,
+    undirected,
+)
 from nagphormer.data.classes import label_names, name_classes
 from nagphormer.data.doors import no_graph
 from nagphormer.data.export import nodes_table, to_networkx, to_pyg
@@ -25,10 +37,6 @@ from nagphormer.data.nodes import positions
 from nagphormer.data.subgraph import subgraph
 from nagphormer.data.values import FeatureKind, fingerprint, fingerprints_by_container, kind_of
 from nagphormer.errors import UserError
-
-Features: TypeAlias = "np.ndarray | sp.csr_array | None"
-
-SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,14 +275,14 @@ def from_scipy(
     >>> from_scipy(sp.coo_array(([1, 1], ([0, 1], [1, 2])), shape=(3, 3))).num_edges
     2
     """
-    matrix = adjacency if sp.issparse(adjacency) else sp.coo_array(np.atleast_2d(_plain_array(adjacency)))
+    matrix = adjacency if sp.issparse(adjacency) else sp.coo_array(np.atleast_2d(as_plain_array(adjacency)))
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         shape = " × ".join(map(str, matrix.shape))
         raise UserError(f"the adjacency must be square, but it is {shape}")
     if matrix.format in ("csr", "csc", "coo", "bsr") and (matrix.data == 1).all():
         matrix = matrix.astype(bool)  # before repeated entries are summed
     return from_parts(
-        _undirected(_checked_csr(matrix, "the adjacency")),
+        undirected(as_csr(matrix, "the adjacency")),
         features=features,
         labels=labels,
         splits=splits,
@@ -283,14 +291,6 @@ def from_scipy(
         feature_names=feature_names,
         name=name,
     )
-
-
-def _plain_array(adjacency: Any) -> np.ndarray:
-    """What is no SciPy matrix as an array; refuses what NumPy does not take, such as a sparse tensor."""
-    try:
-        return np.asarray(adjacency)
-    except TypeError as error:
-        raise UserError(f"the adjacency cannot be read as a matrix ({error}): give a SciPy sparse matrix") from error
 
 
 def from_edges(
@@ -305,28 +305,7 @@ def from_edges(
     index = np.int32 if num_nodes < 2**31 else np.int64
     ends = (np.asarray(source, index), np.asarray(target, index))
     matrix = sp.csr_array(sp.coo_array((values, ends), shape=(num_nodes, num_nodes)))
-    return from_parts(_undirected(matrix), **parts)
-
-
-def check_edge_ids(source: np.ndarray, target: np.ndarray, num_nodes: int) -> None:
-    """Refuse edge ends outside 0 … num_nodes-1."""
-    for end, ids in (("source", source), ("target", target)):
-        if len(ids) and (ids.min() < 0 or ids.max() >= num_nodes):
-            position = int(np.argmax((ids < 0) | (ids >= num_nodes)))
-            raise UserError(
-                f"edge {position:,} has {end} {ids[position]}, but the graph has {num_nodes:,} nodes "
-                f"(0 to {num_nodes - 1:,}): is the number of nodes right?"
-            )
-
-
-def check_weights(weights: np.ndarray) -> np.ndarray:
-    """Edge weights as float32; refuses negative, missing and infinite ones."""
-    weights = np.asarray(weights, np.float32)
-    bad = ~(np.isfinite(weights) & (weights >= 0))
-    if bad.any():
-        position = int(np.argmax(bad))
-        raise UserError(f"edge {position:,} has weight {weights[position]}: weights must be finite and not negative")
-    return weights
+    return from_parts(undirected(matrix), **parts)
 
 
 def from_parts(
@@ -357,175 +336,10 @@ def from_parts(
         indices=np.asarray(matrix.indices, np.int32 if num_nodes < 2**31 else np.int64),
         weights=None if unweighted else np.asarray(matrix.data, np.float32),
         features=features,
-        labels=_check_labels(labels, num_nodes, names),
+        labels=check_labels(labels, num_nodes, names),
         splits=check_splits(splits or {}, num_nodes),
         ids=check_ids(node_ids, num_nodes),
         class_names=names,
-        feature_names=None if feature_names is None else _check_feature_names(feature_names, features),
+        feature_names=None if feature_names is None else check_feature_names(feature_names, features),
         name=name,
     )
-
-
-def _checked_csr(matrix: Any, what: str) -> sp.csr_array:
-    """A sparse matrix as CSR; refuses indices out of range, at which SciPy's own code would crash."""
-    try:
-        if hasattr(matrix, "check_format"):
-            matrix.check_format(full_check=True)
-        if matrix.dtype.kind in "iu":
-            matrix = matrix.astype(np.float32)  # sums of repeated entries must not wrap around
-        return sp.csr_array(matrix)
-    except ValueError as error:
-        raise UserError(f"{what} is not a valid sparse matrix ({error}): are all ids below its size?") from error
-
-
-def _undirected(matrix: sp.csr_array) -> sp.csr_array:
-    """Symmetric, sorted, without self-loops; repeated entries summed, of (u,v) and (v,u) the larger kept."""
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()  # it may share the caller's arrays
-        matrix.sum_duplicates()
-    if matrix.data.dtype != bool:
-        if matrix.data.dtype.kind not in "iuf":
-            raise UserError(f"edge weights must be real numbers, not {matrix.data.dtype}")
-        values = check_weights(matrix.data)
-        matrix = sp.csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
-    rows = np.repeat(np.arange(matrix.shape[0], dtype=matrix.indices.dtype), np.diff(matrix.indptr))
-    loops = rows == matrix.indices
-    if loops.any():
-        matrix = matrix.copy()
-        matrix.data[loops] = 0
-    del rows, loops
-    matrix = matrix.maximum(matrix.T.tocsr()) if matrix.data.dtype != bool else matrix + matrix.T.tocsr()
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
-    return matrix
-
-
-def check_features(features: Any, num_nodes: int) -> Features:
-    """Features as float32 or float16 (or SciPy CSR); refuses wrong lengths, NaN and infinity."""
-    if features is None:
-        return None
-    if sp.issparse(features):
-        checked: Any = _checked_csr(features, "the feature matrix")
-        if checked.data.dtype != np.float32:
-            checked = checked.astype(np.float32)
-        if not checked.has_canonical_format:
-            checked = checked.copy()  # it may share the caller's arrays
-            checked.sum_duplicates()
-        values = checked.data
-    else:
-        checked = np.asanyarray(features)
-        if checked.ndim != 2:
-            raise UserError(f"features must have two dimensions (nodes, features), not shape {checked.shape}")
-        if checked.dtype.kind not in "biuf":
-            raise UserError(f"features must be numbers, not {checked.dtype}")
-        if checked.dtype not in (np.float32, np.float16):
-            checked = checked.astype(np.float32)
-        values = checked
-    if checked.shape[0] != num_nodes:
-        raise UserError(
-            f"features has {checked.shape[0]:,} rows but the graph has {num_nodes:,} nodes: "
-            f"is an isolated node left out?"
-        )
-    if checked.shape[1] == 0:
-        return None
-    rows_at_once = max(1, (1 << 24) // max(1, values[:1].size))
-    for start in range(0, len(values), rows_at_once):  # in pieces: features may be a memory map
-        finite = np.isfinite(values[start : start + rows_at_once])
-        if not finite.all():
-            entry = np.argwhere(~finite)[0]
-            if sp.issparse(checked):
-                row = int(np.searchsorted(checked.indptr, start + entry[0], side="right")) - 1
-                column, value = int(checked.indices[start + entry[0]]), values[start + entry[0]]
-            else:
-                row, column = start + int(entry[0]), int(entry[1])
-                value = checked[row, column]
-            raise UserError(
-                f"feature {column} of node {row:,} is {value}: features must be finite; "
-                f"fill missing values before building the graph"
-            )
-    return checked
-
-
-def _check_feature_names(names: Iterable[str], features: Features) -> tuple[str, ...]:
-    """Names of features as text; refuses another number of them, and one that comes twice."""
-    checked, width = tuple(map(str, names)), 0 if features is None else features.shape[1]
-    if len(checked) != width:
-        raise UserError(f"there are {len(checked):,} feature_names but {width:,} features: give one for each column")
-    twice = next((name for name, number in Counter(checked).items() if number > 1), None)
-    if twice is not None:
-        raise UserError(f"two features are called {twice!r}: give each a name of its own, or leave feature_names out")
-    return checked
-
-
-def _check_labels(labels: Any, num_nodes: int, names: tuple[str, ...] | None) -> np.ndarray | None:
-    if labels is None:
-        return None
-    labels = np.asarray(labels)
-    if len(labels) != num_nodes:
-        raise UserError(f"labels has {len(labels):,} entries but the graph has {num_nodes:,} nodes")
-    if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
-        raise UserError("labels must be whole numbers, -1 for unknown; found a fraction or NaN")
-    if labels.dtype.kind not in "biuf" or labels.ndim not in (1, 2):
-        raise UserError(f"labels must be (N,) integers or (N, C) of 0 and 1, not {labels.dtype} {labels.shape}")
-    if labels.ndim == 2 and not np.isin(labels, (0, 1)).all():
-        raise UserError("labels with two dimensions are multi-label and must hold 0 and 1 only")
-    if labels.ndim == 1 and labels.min() < -1:
-        raise UserError(f"label {labels.min()} is negative: labels are 0 … C-1, or -1 for unknown")
-    needed = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1
-    if names is not None and (needed > len(names) or (labels.ndim == 2 and needed < len(names))):
-        raise UserError(f"labels need {needed} classes but class_names has {len(names)}")
-    return labels.astype(np.int64)
-
-
-def check_splits(splits: Mapping[str, Any], num_nodes: int) -> dict[str, np.ndarray]:
-    """Splits as sorted position arrays; refuses unknown names, positions out of range and overlaps."""
-    checked: dict[str, np.ndarray] = {}
-    for split, nodes in splits.items():
-        if split not in SPLITS:
-            raise UserError(f"unknown split {split!r}: splits are called train, val and test")
-        nodes = np.asarray(nodes)
-        if nodes.dtype == bool:
-            if nodes.shape != (num_nodes,):
-                raise UserError(f"the {split} mask has shape {nodes.shape}, not ({num_nodes},)")
-            nodes = np.flatnonzero(nodes)
-        if nodes.ndim != 1 or (len(nodes) and nodes.dtype.kind not in "iu"):
-            raise UserError(f"split {split} must be node positions or a boolean mask")
-        if len(nodes) and (nodes.min() < 0 or nodes.max() >= num_nodes):
-            bad = nodes[(nodes < 0) | (nodes >= num_nodes)][0]
-            raise UserError(f"split {split} holds node {bad}, but the graph has {num_nodes:,} nodes")
-        checked[split] = np.unique(nodes.astype(np.int64))
-        if len(checked[split]) != len(nodes):
-            raise UserError(f"split {split} holds a node twice")
-    names = list(checked)
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            shared = np.intersect1d(checked[first], checked[second])
-            if len(shared):
-                raise UserError(f"node {shared[0]} is in both {first} and {second} ({len(shared):,} nodes are)")
-    return checked
-
-
-def check_ids(ids: Any, num_nodes: int) -> Any:
-    """Node ids as a PyArrow array; refuses wrong lengths, missing and duplicate ids."""
-    if ids is None:
-        return None
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    try:
-        ids = ids if isinstance(ids, pa.Array) else pa.array(ids)
-    except pa.ArrowException as error:
-        raise UserError(f"node_ids must be all integers or all strings: {error}") from error
-    if len(ids) != num_nodes:
-        raise UserError(f"node_ids has {len(ids):,} entries but the graph has {num_nodes:,} nodes")
-    if ids.null_count:
-        raise UserError(f"node_ids has {ids.null_count:,} missing ids: every node needs one")
-    distinct = pc.count_distinct(ids).as_py()
-    if distinct != num_nodes:
-        counts = pc.value_counts(ids)
-        twice = counts.filter(pc.greater(counts.field("counts"), 1))
-        raise UserError(
-            f"node id {twice[0]['values'].as_py()!r} appears {twice[0]['counts'].as_py()} times "
-            f"({num_nodes - distinct:,} duplicates in all): node ids must be unique"
-        )
-    return ids

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from nagphormer.data.graph import SPLITS, Graph, from_edges
+from nagphormer.data.checks import SPLITS
+from nagphormer.data.graph import Graph, from_edges
 from nagphormer.errors import UserError
 
 

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nagphormer.data.graph import SPLITS, Graph, from_scipy
+from nagphormer.data.checks import SPLITS
+from nagphormer.data.graph import Graph, from_scipy
 from nagphormer.errors import UserError
 
 Split = str | int

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nagphormer.data.graph import Graph, check_weights, from_edges, from_scipy
+from nagphormer.data.checks import check_weights
+from nagphormer.data.graph import Graph, from_edges, from_scipy
 from nagphormer.data.tensors import as_array, as_labels, as_matrix, as_splits, check_split
 from nagphormer.errors import UserError
 from nagphormer.progress import note

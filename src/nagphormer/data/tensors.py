@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from nagphormer.data.graph import SPLITS
+from nagphormer.data.checks import SPLITS
 from nagphormer.errors import UserError
 from nagphormer.progress import note
 

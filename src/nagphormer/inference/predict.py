@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nagphormer.data.graph import SPLITS, Graph, check_graph
+from nagphormer.data.checks import SPLITS
+from nagphormer.data.graph import Graph, check_graph
 from nagphormer.data.nodes import positions as positions
 from nagphormer.data.splits import labeled_among
 from nagphormer.device import memory_explained

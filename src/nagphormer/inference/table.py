@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from nagphormer.data.checks import SPLITS
 from nagphormer.data.classes import Classes
-from nagphormer.data.graph import SPLITS, Graph
+from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file
 from nagphormer.inference.predict import probability_blocks, splits_of

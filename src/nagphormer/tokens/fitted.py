@@ -129,8 +129,8 @@ class Fitted:
         by = f"by {agreed:.2f} on {len(here):,} common nodes"
         if agreed < LEAST:
             raise UserError(
-                f"the eigenvectors of this graph agree with those of training {by}, below {LEAST}: the model cannot know what they mean; train it "
-                f"on this graph, or with encoding_dim=0, which moves to any graph"
+                f"the eigenvectors of this graph agree with those of training {by}, below {LEAST}: the model cannot "
+                f"know what they mean; train it on this graph, or with encoding_dim=0, which moves to any graph"
             )
         note(f"eigenvectors are turned to those of training; they agree {by}")
         return turned.astype(np.float32)

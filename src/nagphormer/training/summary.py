@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nagphormer.data.graph import SPLITS
+from nagphormer.data.checks import SPLITS
 from nagphormer.model.network import NAGphormer
 from nagphormer.training.history import read_history
 from nagphormer.training.run import Member
