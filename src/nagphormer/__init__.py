@@ -17,6 +17,7 @@ _HOME = {
     "TrainConfig": "settings",
     "UserError": "errors",
     "accuracy": "metrics",
+    "average_precision": "metrics",
     "ece": "metrics",
     "from_dgl": "data.dgl",
     "from_networkx": "data.networkx",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which a test compares wit
     from nagphormer.errors import UserError as UserError
     from nagphormer.estimator import NodeClassifier as NodeClassifier
     from nagphormer.metrics import accuracy as accuracy
+    from nagphormer.metrics import average_precision as average_precision
     from nagphormer.metrics import ece as ece
     from nagphormer.metrics import log_loss as log_loss
     from nagphormer.metrics import macro_f1 as macro_f1

@@ -292,7 +292,8 @@ class NodeClassifier:
     ) -> float:
         """A metric on one of the graph's splits.
 
-        One of accuracy, macro_f1, micro_f1 and roc_auc, of which more is better, or log_loss and ece, of which less is.
+        One of accuracy, macro_f1, micro_f1, roc_auc and average_precision, of which more is better, or log_loss and
+        ece, of which less is.
         """
         run = self._fitted()
         check_metric(metric)

@@ -46,7 +46,7 @@ assert_type(clf.score(graph, split="val", metric="macro_f1"), float)
 probability = clf.predict_proba(graph, nodes=[0, 1])
 for array in (probability, clf.predict(graph), clf.embed(graph), clf.hop_attention(graph), clf.classes_):
     assert_type(array, np.ndarray)
-for metric in (ng.accuracy, ng.macro_f1, ng.micro_f1, ng.roc_auc, ng.log_loss, ng.ece):
+for metric in (ng.accuracy, ng.macro_f1, ng.micro_f1, ng.roc_auc, ng.average_precision, ng.log_loss, ng.ece):
     assert_type(metric(np.array([0, 1]), probability), float)
 try:
     clf.save("run")
