@@ -16,7 +16,7 @@ from nagphormer.inference import predict
 from nagphormer.metrics import METRICS, check_metric
 from nagphormer.model.network import NAGphormer
 from nagphormer.progress import shown
-from nagphormer.settings import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig, resolve
+from nagphormer.settings import Choice, ClassWeights, Monitor, Precision, Readout, Scaling, TrainConfig, resolve
 from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
@@ -92,7 +92,7 @@ class NodeClassifier:
     epochs: int | None
     """Passes over the training nodes, at most."""
     patience: int | None
-    """Epochs to go on without a better accuracy or loss on the validation nodes."""
+    """Epochs to go on without a better value of what is monitored, or a lower loss, on the validation nodes."""
     feature_scaling: Scaling | None
     """Standardize columns, make rows sum to one, or neither; by default measurements are standardized, counts not."""
     precision: Precision | None
@@ -113,6 +113,8 @@ class NodeClassifier:
     """Count an accuracy or loss that equals the best as better for patience, as in the code of the paper's authors."""
     verbose: bool | None
     """True: lines about what goes on; False: nothing; by default a bar on a terminal or a line in a notebook."""
+    monitor: Monitor | None
+    """What of the validation nodes chooses the best epoch; with several labels a node, accuracy means micro-F1."""
     classes_: np.ndarray
     """(C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it."""
     config_: TrainConfig
@@ -162,6 +164,7 @@ class NodeClassifier:
         seed: int | None = None,
         restart_on_ties: bool | None = None,
         verbose: bool | None = None,
+        monitor: Monitor | None = None,
     ):
         self.hops = hops
         self.encoding_dim = encoding_dim
@@ -192,6 +195,7 @@ class NodeClassifier:
         self.seed = seed
         self.restart_on_ties = restart_on_ties
         self.verbose = verbose
+        self.monitor = monitor
 
     @classmethod
     def _names(cls) -> list[str]:
