@@ -356,6 +356,16 @@ def test_predict_takes_some_nodes_and_prints_their_table(run, trained, graph, tm
     assert np.mean(table["correct"].to_pylist()) == pytest.approx(accuracy)
 
 
+@pytest.mark.usefixtures("trained")
+def test_predict_takes_a_splits_nodes_without_a_label_too(run, graph, tmp_path):
+    unknown = np.where(np.isin(np.arange(graph.num_nodes), graph.splits["test"]), -1, graph.labels)
+    replace(graph, labels=unknown).save(tmp_path / "tomorrow")
+    code, _, err = run("predict", "run", "tomorrow", "--out", "test.csv", "--split", "test")
+    assert code == 0, err
+    rows = (tmp_path / "test.csv").read_text().splitlines()[1:]
+    assert len(rows) == len(graph.splits["test"])
+
+
 @pytest.mark.slow
 def test_a_closed_pipe_ends_a_table_quietly(trained, tmp_path):
     there, here = os.pipe()

@@ -42,6 +42,8 @@ assert_type(clf, ng.NodeClassifier)
 assert_type(ng.NodeClassifier.load("run").set_params(hops=2).config_, ng.TrainConfig)
 assert_type(clf.hops, int | None)
 assert_type((clf.model_, clf.best_epoch_), tuple[ng.NAGphormer, int])
+frame = clf.predict(graph, split="test", as_frame="polars")
+assert_type((clf.n_features_in_, clf.feature_names_in_), tuple[int, np.ndarray])
 assert_type(clf.score(graph, split="val", metric="macro_f1"), float)
 probability = clf.predict_proba(graph, nodes=[0, 1])
 for array in (probability, clf.predict(graph), clf.embed(graph), clf.hop_attention(graph), clf.classes_):
