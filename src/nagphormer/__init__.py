@@ -18,6 +18,7 @@ _HOME = {
     "UserError": "errors",
     "accuracy": "metrics",
     "average_precision": "metrics",
+    "cross_validate": "selection",
     "ece": "metrics",
     "from_dgl": "data.dgl",
     "from_networkx": "data.networkx",
@@ -34,6 +35,7 @@ _HOME = {
     "read_ogb": "data.ogb",
     "read_tables": "data.tables",
     "roc_auc": "metrics",
+    "search": "selection",
     "synthetic_graph": "data.synthetic",
 }
 
@@ -59,6 +61,8 @@ if TYPE_CHECKING:  # the same names for type checkers, which a test compares wit
     from nagphormer.metrics import micro_f1 as micro_f1
     from nagphormer.metrics import roc_auc as roc_auc
     from nagphormer.model.network import NAGphormer as NAGphormer
+    from nagphormer.selection import cross_validate as cross_validate
+    from nagphormer.selection import search as search
     from nagphormer.settings import ModelConfig as ModelConfig
     from nagphormer.settings import TrainConfig as TrainConfig
     from nagphormer.tokens.hop2token import hop_tokens as hop_tokens

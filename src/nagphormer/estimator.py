@@ -254,9 +254,8 @@ class NodeClassifier:
         check_graph(graph)
         if y is not None:
             raise UserError("y is not read, since the graph holds the labels: give them to the graph, and leave y out")
-        params = {name: value for name, value in self.get_params().items() if name not in _NO_SETTINGS}
         with shown(self.verbose):
-            given = resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)
+            given = self.settings_for(graph, tokens)
             graph, here = with_splits(graph, given.seed), machine(given.device)
             run, source = train(graph, decide(graph, given, here, tokens), here, tokens)
         self._adopt(run)
@@ -264,6 +263,16 @@ class NodeClassifier:
         if run.diverged:
             raise UserError(run.diverged)
         return self
+
+    def settings_for(self, graph: Graph, tokens: TokenStore | None = None) -> TrainConfig:
+        """The settings that `fit` would take for a graph: defaults, recipe and arguments in one.
+
+        Args:
+            graph: the graph, by whose name a recipe may choose.
+            tokens: its token store, if there is one, whose settings hold.
+        """
+        params = {name: value for name, value in self.get_params().items() if name not in _NO_SETTINGS}
+        return resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)
 
     @overload
     def predict(
