@@ -86,6 +86,17 @@ def test_train_writes_a_run_folder_and_says_where_and_what_next(run, graph, tmp_
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == RUN_FILES
 
 
+@pytest.mark.usefixtures("graph")
+def test_what_is_monitored_is_in_the_history_and_said_beside_the_accuracy(run, tmp_path):
+    code, out, _ = run("train", "graph", "--out", "run", *flags(), "--monitor", "roc_auc")
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    best = max(metrics, key=lambda record: record["val_roc_auc"])
+    assert code == 0
+    assert f"validation accuracy {best['val_accuracy']:.4f}, roc_auc {best['val_roc_auc']:.4f}; " in out
+    facts = json.loads(run("info", "run", "--json")[1])
+    assert (facts["val_accuracy"], facts["val_roc_auc"]) == (best["val_accuracy"], best["val_roc_auc"])
+
+
 def test_the_run_holds_settings_metrics_versions_and_checkpoints(trained, graph):
     config = yaml.safe_load((trained / "config.yaml").read_text())
     assert config == settings_to_write(TrainConfig(**SETTINGS | {"project_first": "never"}))
@@ -343,6 +354,16 @@ def test_predict_takes_some_nodes_and_prints_their_table(run, trained, graph, tm
     assert set(table["split"].to_pylist()) == {"test"}
     accuracy = json.loads(run("evaluate", "run", "graph", "--json")[1])["accuracy"]
     assert np.mean(table["correct"].to_pylist()) == pytest.approx(accuracy)
+
+
+@pytest.mark.usefixtures("trained")
+def test_predict_takes_a_splits_nodes_without_a_label_too(run, graph, tmp_path):
+    unknown = np.where(np.isin(np.arange(graph.num_nodes), graph.splits["test"]), -1, graph.labels)
+    replace(graph, labels=unknown).save(tmp_path / "tomorrow")
+    code, _, err = run("predict", "run", "tomorrow", "--out", "test.csv", "--split", "test")
+    assert code == 0, err
+    rows = (tmp_path / "test.csv").read_text().splitlines()[1:]
+    assert len(rows) == len(graph.splits["test"])
 
 
 @pytest.mark.slow

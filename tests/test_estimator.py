@@ -26,7 +26,7 @@ from nagphormer.training.run_folder import RunFolder
 from nagphormer.training.task import Task
 
 PARAMETERS = [field.name for field in fields(TrainConfig)] + ["recipe", "verbose"]
-FITTED = {"classes_", "config_", "model_", "history_", "splits_", "best_epoch_"}
+FITTED = {"classes_", "config_", "model_", "history_", "splits_", "best_epoch_", "n_features_in_"}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -137,7 +137,7 @@ def test_every_argument_and_fitted_attribute_has_a_type_and_a_text():
     texts = field_help_of(NodeClassifier)
     hints = inspect.get_annotations(NodeClassifier)
     assert list(hints) == list(texts)
-    assert set(hints) == {*PARAMETERS, *FITTED, "tokens_", "fitted_"}
+    assert set(hints) == {*PARAMETERS, *FITTED, "tokens_", "fitted_", "feature_names_in_"}
     assert list(inspect.signature(NodeClassifier).parameters) == [name for name in hints if not name.endswith("_")]
     settings = field_help(TrainConfig)
     assert {name: text for name, text in texts.items() if name in settings} == settings
@@ -192,9 +192,51 @@ USES = {
 @pytest.mark.parametrize("use", USES)
 def test_nothing_works_before_fit(use, graph, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="not fitted yet: call fit"):
-        USES[use](NodeClassifier(), graph)
+    for kind in (UserError, NotFittedError):
+        with pytest.raises(kind, match="not fitted yet: call fit"):
+            USES[use](NodeClassifier(), graph)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_error_before_fit_goes_from_one_process_to_another_as_what_it_is():
+    with pytest.raises(UserError) as caught:
+        NodeClassifier()._fitted()
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(copy, NotFittedError)
+    assert isinstance(copy, UserError)
+    assert str(copy) == str(caught.value)
+
+
+@pytest.mark.slow
+def test_scikit_learn_is_not_loaded_for_the_sake_of_an_error():
+    code = """
+import sys
+from nagphormer import NodeClassifier, UserError
+try:
+    NodeClassifier().save("run")
+except UserError as error:
+    print(type(error).__name__, "sklearn" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "NotFitted False\n"
+
+
+def test_fit_takes_no_labels_but_those_of_the_graph(graph, fitted):
+    assert same_weights(NodeClassifier(**SETTINGS).fit(graph, None), fitted)
+    with pytest.raises(UserError, match="the graph holds the labels"):
+        NodeClassifier(**SETTINGS).fit(graph, graph.labels)
+
+
+def test_features_are_counted_and_named_where_the_graph_names_them(graph, fitted, saved):
+    names = tuple(f"column {number}" for number in range(8))
+    named = trained_on(replace(graph, feature_names=names), epochs=1)
+    assert named.n_features_in_ == fitted.n_features_in_ == NodeClassifier.load(saved).n_features_in_ == 8
+    assert named.feature_names_in_.tolist() == list(names)
+    assert trained_on(graph, epochs=1, encoding_dim=2).n_features_in_ == 8
+    named.save(saved, overwrite=True)
+    assert NodeClassifier.load(saved).feature_names_in_.tolist() == list(names)
+    assert not hasattr(fitted, "feature_names_in_")
+    assert not hasattr(named.fit(graph), "feature_names_in_")
 
 
 def test_fit_gives_the_classifier_itself_and_leaves_its_parameters_alone(graph):
@@ -350,6 +392,38 @@ def test_nodes_can_be_asked_for_by_position_mask_slice_and_id(graph, fitted):
     assert fitted.predict(graph, nodes=5).tolist() == [fitted.predict(graph)[5]]
     with pytest.raises(UserError, match="not both"):
         fitted.predict(graph, nodes=[0], node_ids=["node-0"])
+
+
+def test_nodes_can_be_asked_for_by_split(graph, fitted):
+    for split in ("train", "val", "test"):
+        nodes = graph.splits[split]
+        assert fitted.predict(graph, split=split).tolist() == fitted.predict(graph, nodes).tolist()
+        assert np.array_equal(fitted.predict_proba(graph, split=split), fitted.predict_proba(graph, nodes))
+    unknown = np.where(np.isin(np.arange(graph.num_nodes), graph.splits["test"][1:]), -1, graph.labels)
+    tomorrow = from_scipy(graph.adjacency(), graph.features, unknown, graph.splits)
+    assert fitted.predict(tomorrow, split="test").tolist() == fitted.predict(graph, split="test").tolist()
+    with pytest.raises(UserError, match="give nodes, node_ids or split, one of them"):
+        fitted.predict(graph, [0], split="test")
+
+
+@pytest.mark.parametrize("kind", [True, "pandas", "polars", "arrow"])
+def test_predictions_come_as_a_frame_with_ids_and_probabilities(kind, graph, fitted):
+    nodes = [3, 0, 5]
+    frame = fitted.predict(graph, nodes, as_frame=kind)
+    assert type(frame).__module__.partition(".")[0] == {True: "pandas", "arrow": "pyarrow"}.get(kind, kind)
+    columns = {name: np.array(frame[name]) for name in getattr(frame, "column_names", None) or list(frame.columns)}
+    assert list(columns) == ["node_id", "prediction", "probability", "p_ash", "p_birch", "p_cedar"]
+    assert columns["node_id"].tolist() == ["node-3", "node-0", "node-5"]
+    assert columns["prediction"].tolist() == fitted.predict(graph, nodes).tolist()
+    probability = fitted.predict_proba(graph, nodes)
+    assert np.array_equal(np.stack([columns[f"p_{name}"] for name in fitted.classes_], axis=1), probability)
+    assert np.array_equal(columns["probability"], probability.max(axis=1))
+
+
+def test_a_kind_of_frame_that_there_is_not_is_refused_before_any_work(graph, fitted, monkeypatch):
+    monkeypatch.setattr(NodeClassifier, "_infer", None)
+    with pytest.raises(UserError, match="unknown kind of frame 'panda'"):
+        fitted.predict(graph, as_frame="panda")
 
 
 def test_no_nodes_give_no_rows_of_the_right_width(graph, fitted):

@@ -10,6 +10,7 @@ from nagphormer.metrics import (
     BINS,
     METRICS,
     accuracy,
+    average_precision,
     check_metric,
     decide,
     ece,
@@ -99,6 +100,27 @@ def test_roc_auc_of_several_labels_is_scikit_learns(data):
 
 
 @settings(deadline=None, max_examples=50)
+@given(single_label(max_classes=2, all_classes=True))
+def test_average_precision_of_two_classes_is_scikit_learns(data):
+    target, probability = data
+    assert average_precision(target, probability) == pytest.approx(
+        sk.average_precision_score(target, probability[:, 1])
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(single_label(min_classes=3, all_classes=True))
+def test_average_precision_of_many_classes_is_the_mean_of_each_against_the_rest(data):
+    assert average_precision(*data) == pytest.approx(sk.average_precision_score(*data, average="macro"))
+
+
+@settings(deadline=None, max_examples=50)
+@given(multi_label(all_classes=True))
+def test_average_precision_of_several_labels_is_scikit_learns(data):
+    assert average_precision(*data) == pytest.approx(sk.average_precision_score(*data, average="macro"))
+
+
+@settings(deadline=None, max_examples=50)
 @given(single_label())
 def test_log_loss_is_scikit_learns(data):
     target, probability = data
@@ -173,10 +195,16 @@ def test_roc_auc_leaves_out_labels_that_every_node_has():
     assert roc_auc(target, probability) == 0
 
 
+@pytest.mark.parametrize("metric", ["roc_auc", "average_precision"])
 @pytest.mark.parametrize("target", [np.array([1, 1, 1]), np.array([[1, 0]] * 3)])
-def test_roc_auc_of_one_class_is_refused(target):
-    with pytest.raises(UserError, match="at least two classes"):
-        roc_auc(target, np.full((3, 2), 0.5))
+def test_the_area_under_a_curve_of_one_class_is_refused(target, metric):
+    with pytest.raises(UserError, match=f"^{metric} needs at least two classes"):
+        METRICS[metric](target, np.full((3, 2), 0.5))
+
+
+def test_average_precision_leaves_out_labels_that_every_node_has():
+    target, probability = np.array([[1, 0], [1, 1]]), np.array([[0.5, 0.2], [0.5, 0.1]])
+    assert average_precision(target, probability) == 0.5
 
 
 def test_a_task_of_one_label_is_about_its_ones():
@@ -219,7 +247,7 @@ def test_metrics_are_plain_floats():
 
 
 def test_known_metrics_pass():
-    for name in ("accuracy", "macro_f1", "micro_f1", "roc_auc", "log_loss", "ece"):
+    for name in ("accuracy", "macro_f1", "micro_f1", "roc_auc", "average_precision", "log_loss", "ece"):
         check_metric(name)
 
 

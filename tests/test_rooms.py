@@ -14,7 +14,7 @@ ROOMS = (
     ("model",),
     ("training",),
     ("inference",),
-    ("estimator", "pyg", "commands"),
+    ("estimator", "selection", "pyg", "commands"),
     ("cli",),
     ("__main__",),
 )

@@ -17,6 +17,8 @@ _HOME = {
     "TrainConfig": "settings",
     "UserError": "errors",
     "accuracy": "metrics",
+    "average_precision": "metrics",
+    "cross_validate": "selection",
     "ece": "metrics",
     "from_dgl": "data.dgl",
     "from_networkx": "data.networkx",
@@ -33,6 +35,7 @@ _HOME = {
     "read_ogb": "data.ogb",
     "read_tables": "data.tables",
     "roc_auc": "metrics",
+    "search": "selection",
     "synthetic_graph": "data.synthetic",
 }
 
@@ -51,12 +54,15 @@ if TYPE_CHECKING:  # the same names for type checkers, which a test compares wit
     from nagphormer.errors import UserError as UserError
     from nagphormer.estimator import NodeClassifier as NodeClassifier
     from nagphormer.metrics import accuracy as accuracy
+    from nagphormer.metrics import average_precision as average_precision
     from nagphormer.metrics import ece as ece
     from nagphormer.metrics import log_loss as log_loss
     from nagphormer.metrics import macro_f1 as macro_f1
     from nagphormer.metrics import micro_f1 as micro_f1
     from nagphormer.metrics import roc_auc as roc_auc
     from nagphormer.model.network import NAGphormer as NAGphormer
+    from nagphormer.selection import cross_validate as cross_validate
+    from nagphormer.selection import search as search
     from nagphormer.settings import ModelConfig as ModelConfig
     from nagphormer.settings import TrainConfig as TrainConfig
     from nagphormer.tokens.hop2token import hop_tokens as hop_tokens

@@ -1,6 +1,8 @@
 """The one exception that means: your input, not our code."""
 
+import sys
 from difflib import get_close_matches
+from typing import Any
 
 OTHER_NAMES = {
     "alpha": "weight_decay",
@@ -60,6 +62,19 @@ class Taken(UserError):
 
 class UnknownParameter(UserError, TypeError):
     """An argument by a name that there is not."""
+
+
+class NotFitted(UserError, AttributeError):
+    """A classifier that is asked before it is fitted; `not_fitted` makes it."""
+
+    def __reduce__(self) -> Any:
+        return not_fitted, self.args  # the class may be one that is made as it is raised
+
+
+def not_fitted(text: str) -> NotFitted:
+    """The error; where scikit-learn is in use, it is also scikit-learn's own `NotFittedError`."""
+    theirs = getattr(sys.modules.get("sklearn.exceptions"), "NotFittedError", None)
+    return NotFitted(text) if theirs is None else type("NotFittedError", (NotFitted, theirs), {})(text)
 
 
 class MissingExtra(UserError, ImportError):

@@ -4,19 +4,21 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 import numpy as np
 
+from nagphormer.data import frames
 from nagphormer.data.graph import Graph, check_graph
 from nagphormer.data.splits import with_splits
 from nagphormer.device import machine
-from nagphormer.errors import UnknownParameter, UserError, nearest
+from nagphormer.errors import UnknownParameter, UserError, nearest, not_fitted
 from nagphormer.inference import predict
+from nagphormer.inference.table import predictions_table
 from nagphormer.metrics import METRICS, check_metric
 from nagphormer.model.network import NAGphormer
 from nagphormer.progress import shown
-from nagphormer.settings import Choice, ClassWeights, Precision, Readout, Scaling, TrainConfig, resolve
+from nagphormer.settings import Choice, ClassWeights, Monitor, Precision, Readout, Scaling, TrainConfig, resolve
 from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
@@ -92,7 +94,7 @@ class NodeClassifier:
     epochs: int | None
     """Passes over the training nodes, at most."""
     patience: int | None
-    """Epochs to go on without a better accuracy or loss on the validation nodes."""
+    """Epochs to go on without a better value of what is monitored, or a lower loss, on the validation nodes."""
     feature_scaling: Scaling | None
     """Standardize columns, make rows sum to one, or neither; by default measurements are standardized, counts not."""
     precision: Precision | None
@@ -113,6 +115,8 @@ class NodeClassifier:
     """Count an accuracy or loss that equals the best as better for patience, as in the code of the paper's authors."""
     verbose: bool | None
     """True: lines about what goes on; False: nothing; by default a bar on a terminal or a line in a notebook."""
+    monitor: Monitor | None
+    """What of the validation nodes chooses the best epoch; with several labels a node, accuracy means micro-F1."""
     classes_: np.ndarray
     """(C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it."""
     config_: TrainConfig
@@ -125,6 +129,10 @@ class NodeClassifier:
     """The nodes it was trained, validated and is to be tested on."""
     best_epoch_: int
     """The epoch whose weights, averaged with those of the epochs before, were kept."""
+    n_features_in_: int
+    """Features of a node; a graph without any has one, log(1 + degree)."""
+    feature_names_in_: np.ndarray
+    """(F,) names of the features, in the order of training; not there where the graph had none."""
     fitted_: Fitted | None
     """What tokens take from the graph of training: names of features, mean and deviation, eigenvectors."""
     tokens_: TokenSource | None
@@ -162,6 +170,7 @@ class NodeClassifier:
         seed: int | None = None,
         restart_on_ties: bool | None = None,
         verbose: bool | None = None,
+        monitor: Monitor | None = None,
     ):
         self.hops = hops
         self.encoding_dim = encoding_dim
@@ -192,6 +201,7 @@ class NodeClassifier:
         self.seed = seed
         self.restart_on_ties = restart_on_ties
         self.verbose = verbose
+        self.monitor = monitor
 
     @classmethod
     def _names(cls) -> list[str]:
@@ -233,17 +243,19 @@ class NodeClassifier:
         given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items() if value is not None)
         return f"NodeClassifier({given})"
 
-    def fit(self, graph: Graph, *, tokens: TokenStore | None = None) -> Self:
+    def fit(self, graph: Graph, y: None = None, *, tokens: TokenStore | None = None) -> Self:
         """Train on the graph's `train` nodes and stop by its `val` nodes; `test` nodes are not looked at.
 
         Args:
             graph: a graph with labels; without splits it gets a random one, and a warning says so.
+            y: nothing; the graph holds the labels, but tools of scikit-learn have two arguments.
             tokens: its token store, for graphs whose tokens should stay on disk; made in memory by default.
         """
         check_graph(graph)
-        params = {name: value for name, value in self.get_params().items() if name not in _NO_SETTINGS}
+        if y is not None:
+            raise UserError("y is not read, since the graph holds the labels: give them to the graph, and leave y out")
         with shown(self.verbose):
-            given = resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)
+            given = self.settings_for(graph, tokens)
             graph, here = with_splits(graph, given.seed), machine(given.device)
             run, source = train(graph, decide(graph, given, here, tokens), here, tokens)
         self._adopt(run)
@@ -252,47 +264,116 @@ class NodeClassifier:
             raise UserError(run.diverged)
         return self
 
+    def settings_for(self, graph: Graph, tokens: TokenStore | None = None) -> TrainConfig:
+        """The settings that `fit` would take for a graph: defaults, recipe and arguments in one.
+
+        Args:
+            graph: the graph, by whose name a recipe may choose.
+            tokens: its token store, if there is one, whose settings hold.
+        """
+        params = {name: value for name, value in self.get_params().items() if name not in _NO_SETTINGS}
+        return resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)
+
+    @overload
     def predict(
-        self, graph: Graph, nodes: Any = None, *, node_ids: Any = None, tokens: TokenStore | None = None
-    ) -> np.ndarray:
+        self,
+        graph: Graph,
+        nodes: Any = None,
+        *,
+        node_ids: Any = None,
+        split: str | None = None,
+        tokens: TokenStore | None = None,
+        as_frame: Literal[False] = False,
+    ) -> np.ndarray: ...
+    @overload
+    def predict(
+        self,
+        graph: Graph,
+        nodes: Any = None,
+        *,
+        node_ids: Any = None,
+        split: str | None = None,
+        tokens: TokenStore | None = None,
+        as_frame: Literal[True] | frames.Frame,
+    ) -> Any: ...
+    def predict(
+        self,
+        graph: Graph,
+        nodes: Any = None,
+        *,
+        node_ids: Any = None,
+        split: str | None = None,
+        tokens: TokenStore | None = None,
+        as_frame: bool | frames.Frame = False,
+    ) -> Any:
         """The class of every node asked for, by name where the classes have names; 0 and 1 for multi-label tasks.
 
         Args:
             graph: the graph of training, or another with the same features, by name where both have names.
             nodes: positions, a slice or a mask; all by default.
             node_ids: the user's own ids instead of positions.
+            split: `train`, `val` or `test` instead: all nodes of that split, labeled or not.
             tokens: the graph's token store, if it has one.
+            as_frame: give a frame of pandas (True), polars or Arrow, by its name: for each node `node_id`,
+                `prediction`, its `probability`, and `p_<class>` of every class.
 
         Returns:
-            (n,) classes; (n, C) of 0 and 1 for multi-label tasks.
+            (n,) classes; (n, C) of 0 and 1 for multi-label tasks; or a frame.
         """
-        decided = self._infer(predict.decisions, graph, nodes, node_ids, tokens)
+        if as_frame:
+            kind: frames.Frame = "pandas" if as_frame is True else as_frame
+            frames.check_frame(kind)
+
+            def framed(run: Run, source: TokenSource, positions: np.ndarray) -> Any:
+                return frames.as_frame(predictions_table(run, source, graph, positions), kind)
+
+            return self._infer(framed, graph, nodes, node_ids, split, tokens)
+        decided = self._infer(predict.decisions, graph, nodes, node_ids, split, tokens)
         return decided if self._multi_label else self.classes_[decided]
 
     def predict_proba(
-        self, graph: Graph, nodes: Any = None, *, node_ids: Any = None, tokens: TokenStore | None = None
+        self,
+        graph: Graph,
+        nodes: Any = None,
+        *,
+        node_ids: Any = None,
+        split: str | None = None,
+        tokens: TokenStore | None = None,
     ) -> np.ndarray:
         """Probabilities, (n, C), columns in the order of `classes_`; arguments as for `predict`."""
-        return self._infer(predict.probabilities, graph, nodes, node_ids, tokens)
+        return self._infer(predict.probabilities, graph, nodes, node_ids, split, tokens)
 
     def embed(
-        self, graph: Graph, nodes: Any = None, *, node_ids: Any = None, tokens: TokenStore | None = None
+        self,
+        graph: Graph,
+        nodes: Any = None,
+        *,
+        node_ids: Any = None,
+        split: str | None = None,
+        tokens: TokenStore | None = None,
     ) -> np.ndarray:
         """What the network's head reads of each node, (n, D); arguments as for `predict`."""
-        return self._infer(predict.embeddings, graph, nodes, node_ids, tokens)
+        return self._infer(predict.embeddings, graph, nodes, node_ids, split, tokens)
 
     def hop_attention(
-        self, graph: Graph, nodes: Any = None, *, node_ids: Any = None, tokens: TokenStore | None = None
+        self,
+        graph: Graph,
+        nodes: Any = None,
+        *,
+        node_ids: Any = None,
+        split: str | None = None,
+        tokens: TokenStore | None = None,
     ) -> np.ndarray:
         """How much each hop 1 … K counted in the network's readout, (n, K), rows sum to 1; else like `predict`."""
-        return self._infer(predict.hop_attention, graph, nodes, node_ids, tokens)
+        return self._infer(predict.hop_attention, graph, nodes, node_ids, split, tokens)
 
     def score(
         self, graph: Graph, split: str = "test", metric: str = "accuracy", *, tokens: TokenStore | None = None
     ) -> float:
         """A metric on one of the graph's splits.
 
-        One of accuracy, macro_f1, micro_f1 and roc_auc, of which more is better, or log_loss and ece, of which less is.
+        One of accuracy, macro_f1, micro_f1, roc_auc and average_precision, of which more is better, or log_loss and
+        ece, of which less is.
         """
         run = self._fitted()
         check_metric(metric)
@@ -331,6 +412,10 @@ class NodeClassifier:
         self.history_ = run.best.history
         self.splits_ = run.splits
         self.best_epoch_ = run.best.outcome["best_epoch"]
+        self.n_features_in_ = run.best.plan.model.input_dim - run.best.plan.tokens.encoding_dim
+        vars(self).pop("feature_names_in_", None)  # of an earlier fit
+        if run.fitted is not None and run.fitted.feature_names is not None:
+            self.feature_names_in_ = np.array(run.fitted.feature_names, dtype=object)
 
     @property
     def _multi_label(self) -> bool:
@@ -338,14 +423,23 @@ class NodeClassifier:
 
     def _fitted(self) -> Run:
         if not hasattr(self, "_run"):
-            raise UserError("this NodeClassifier is not fitted yet: call fit(graph) or NodeClassifier.load(path) first")
+            raise not_fitted(
+                "this NodeClassifier is not fitted yet: call fit(graph) or NodeClassifier.load(path) first"
+            )
         return self._run
 
-    def _infer(self, work: Any, graph: Graph, nodes: Any, node_ids: Any, tokens: TokenStore | None) -> np.ndarray:
+    def _infer(
+        self, work: Any, graph: Graph, nodes: Any, node_ids: Any, split: str | None, tokens: TokenStore | None
+    ) -> Any:
         run = self._fitted()
+        if split is not None and (nodes is not None or node_ids is not None):
+            raise UserError("give nodes, node_ids or split, one of them")
         with shown(self.verbose):
             graph = predict.fitting(run, graph)
-            positions = predict.positions(graph, nodes, node_ids)
+            if split is None:
+                positions = predict.positions(graph, nodes, node_ids)
+            else:
+                positions, _ = predict.nodes_of_split(run, graph, split)
             return work(run, self._source_of(graph, tokens), positions)
 
     def _source_of(self, graph: Graph, tokens: TokenStore | None) -> TokenSource:

@@ -52,21 +52,31 @@ def roc_auc(target: np.ndarray, probability: np.ndarray) -> float:
 
     Classes that no node or every node has are left out.
     """
-    target, probability = _checked(target, probability)
     from scipy.stats import rankdata  # takes a second to import
 
-    binary = target.ndim == 1 and probability.shape[1] == 2
-    areas = []
-    for label in range(1 if binary else 0, probability.shape[1]):  # one at a time: ranks are wide
-        truth = target == label if target.ndim == 1 else target[:, label] > 0
+    def area(truth: np.ndarray, scores: np.ndarray) -> float:
         positive = int(truth.sum())
-        negative = len(truth) - positive
-        if positive and negative:
-            ranks = rankdata(probability[:, label])
-            areas.append((ranks[truth].sum() - positive * (positive + 1) / 2) / (positive * negative))
-    if not areas:
-        raise UserError("roc_auc needs at least two classes among the nodes it is computed on")
-    return float(np.mean(areas))
+        above = rankdata(scores)[truth].sum() - positive * (positive + 1) / 2
+        return above / (positive * (len(truth) - positive))
+
+    return _each_against_the_rest(target, probability, area, "roc_auc")
+
+
+def average_precision(target: np.ndarray, probability: np.ndarray) -> float:
+    """Precision at every step of recall, averaged: of class 1 for two classes, else of each class, averaged.
+
+    Unlike the area under the ROC curve it is low where a rare class is lost among many nodes of others. Classes that no
+    node or every node has are left out.
+    """
+
+    def area(truth: np.ndarray, scores: np.ndarray) -> float:
+        order = np.argsort(-scores, kind="stable")
+        last = np.flatnonzero(np.diff(scores[order], append=np.nan))  # of each score: ties are found together
+        found = np.cumsum(truth[order])[last]
+        steps = np.diff(found, prepend=0)
+        return (steps * found / (last + 1)).sum() / found[-1]
+
+    return _each_against_the_rest(target, probability, area, "average_precision")
 
 
 def log_loss(target: np.ndarray, probability: np.ndarray) -> float:
@@ -118,11 +128,28 @@ def _checked(target: np.ndarray, probability: np.ndarray) -> tuple[np.ndarray, n
     return target, probability
 
 
+def _each_against_the_rest(
+    target: np.ndarray, probability: np.ndarray, area: Callable[[np.ndarray, np.ndarray], float], name: str
+) -> float:
+    """An area under a curve, given truth and scores (n,): of class 1 for two classes, else of each class, averaged."""
+    target, probability = _checked(target, probability)
+    binary = target.ndim == 1 and probability.shape[1] == 2
+    areas = []
+    for label in range(1 if binary else 0, probability.shape[1]):  # one at a time: ranks are wide
+        truth = target == label if target.ndim == 1 else target[:, label] > 0
+        if 0 < truth.sum() < len(truth):
+            areas.append(area(truth, probability[:, label]))
+    if not areas:
+        raise UserError(f"{name} needs at least two classes among the nodes it is computed on")
+    return float(np.mean(areas))
+
+
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": accuracy,
     "macro_f1": macro_f1,
     "micro_f1": micro_f1,
     "roc_auc": roc_auc,
+    "average_precision": average_precision,
     "log_loss": log_loss,
     "ece": ece,
 }

@@ -24,6 +24,7 @@ Readout = Literal["attention", "self", "sum"]
 ClassWeights = Literal["none", "balanced"]
 Precision = Literal["auto", "fp32", "bf16"]
 Choice = Literal["auto", "always", "never"]
+Monitor = Literal["accuracy", "loss", "macro_f1", "roc_auc", "average_precision"]
 
 RECIPES = Path(__file__).parent / "recipes"
 FIRST = "0.1.0"
@@ -169,11 +170,13 @@ class TrainConfig(NetworkConfig):
     epochs: int = 2000
     """Passes over the training nodes, at most."""
     patience: int = 50
-    """Epochs to go on without a better accuracy or loss on the validation nodes."""
+    """Epochs to go on without a better value of what is monitored, or a lower loss, on the validation nodes."""
     averaging: float = since("0.1.0", before=0.0, default=0.85)
     """Share of earlier epochs in the weights that are validated and kept; 0 for each epoch's own, as in the paper."""
     restart_on_ties: bool = since("0.2.0", before=False, default=False)
     """Count an accuracy or loss that equals the best as better for patience, as in the code of the paper's authors."""
+    monitor: Monitor = since("0.2.0", before="accuracy", default="accuracy")  # noqa: RUF009 (a field)
+    """What of the validation nodes chooses the best epoch; with several labels a node, accuracy means micro-F1."""
     precision: Precision = "auto"
     """fp32, bf16, or auto: bf16 where the processor multiplies it faster."""
     project_first: Choice = "auto"

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from nagphormer import UserError, from_scipy, per_class_split, random_split
-from nagphormer.data.splits import budget_split, with_splits
+from nagphormer.data.splits import budget_split, draw_folds, with_splits
 
 
 def graph_with(labels, **parts):
@@ -172,3 +172,17 @@ def test_every_node_of_a_multi_label_graph_stays_in_its_split():
     graph = graph_with(np.zeros((4, 2), int), splits={"train": [0, 1], "val": [2, 3]})
     with warnings.catch_warnings(action="error"):
         assert with_splits(graph, seed=0) is graph
+
+
+@pytest.mark.parametrize("folds", [3, 4, 5])
+def test_folds_deal_out_all_nodes_and_of_every_class_its_share(folds):
+    labels = np.repeat([0, 1, 2], [50, 7, 30])
+    graph = graph_with(labels)
+    parts = draw_folds(graph, np.arange(3, 87), folds, seed=1)
+    assert sorted(np.concatenate(parts)) == list(range(3, 87))
+    counts = np.array([np.bincount(labels[part], minlength=3) for part in parts])
+    assert (np.ptp(counts, axis=0) <= 1).all()
+    assert np.ptp(counts.sum(axis=1)) <= 1
+    same, other = (draw_folds(graph, np.arange(3, 87), folds, seed) for seed in (1, 2))
+    assert all(map(np.array_equal, same, parts))
+    assert not all(map(np.array_equal, other, parts))

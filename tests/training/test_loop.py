@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from examples import multi_label_graph
 from small import class_graph, embedded, initial_network, make_trainer, quick, same_weights, sparse_graph, weights_of
 
 from nagphormer import from_scipy
-from nagphormer.metrics import micro_f1
+from nagphormer.metrics import METRICS, micro_f1
 from nagphormer.training import forward
 from nagphormer.training.batches import Batch
 from nagphormer.training.checkpoint import Checkpoints
@@ -120,13 +121,8 @@ def test_several_labels_per_node_are_learned():
 
 
 def test_balanced_class_weights_find_more_of_a_rare_class():
-    rng = np.random.default_rng(0)
-    labels = (np.arange(400) % 10 == 0).astype(int)
-    features = labels[:, None] * 0.8 + rng.standard_normal((400, 4))
-    nodes = rng.permutation(400)
-    splits = {"train": nodes[:200], "val": nodes[200:]}
-    graph = from_scipy(np.zeros((400, 400)), features, labels, splits)
-    recall = {}
+    graph, recall = rare_graph(), {}
+    labels, splits = graph.labels, graph.splits
     for weights in ("none", "balanced"):
         trainer, _ = trained(graph, class_weights=weights, hops=0, epochs=15, batch_size=200)
         with torch.no_grad():
@@ -171,6 +167,59 @@ def test_training_stops_when_patience_has_run_out(monkeypatch):
     measure(monkeypatch, lambda epoch: 0.5, lambda epoch: abs(3.0 - epoch))  # epoch 3 is the best
     trainer, outcome = trained(epochs=300, patience=4)
     assert (outcome.best_epoch, outcome.epochs, len(trainer.history.records)) == (3, 7, 7)
+
+
+def rare_graph():
+    """400 nodes of which every tenth is of class 1, with features that tell a little."""
+    rng = np.random.default_rng(0)
+    labels = (np.arange(400) % 10 == 0).astype(int)
+    features = labels[:, None] * 0.8 + rng.standard_normal((400, 4))
+    nodes = rng.permutation(400)
+    return from_scipy(np.zeros((400, 400)), features, labels, {"train": nodes[:200], "val": nodes[200:]})
+
+
+@pytest.mark.parametrize("monitor", ["macro_f1", "roc_auc", "average_precision"])
+def test_the_best_epoch_is_that_of_what_is_monitored(monitor):
+    graph = rare_graph()
+    trainer, outcome = trained(graph, monitor=monitor, hops=0, epochs=15, batch_size=50)
+    records = trainer.history.records
+    values = [record[f"val_{monitor}"] for record in records]
+    assert records[outcome.best_epoch - 1][f"val_{monitor}"] == max(values) > min(values)
+    assert outcome.best_metric == records[outcome.best_epoch - 1]["val_accuracy"]
+    assert (outcome.best_loss, outcome.epochs) == (records[outcome.best_epoch - 1]["val_loss"], 15)
+    nodes = graph.splits["val"]
+    with torch.no_grad():
+        logits = trainer.model(trainer.source.gather(torch.from_numpy(nodes)))
+    expected = METRICS[monitor](graph.labels[nodes], logits.softmax(dim=1).numpy())
+    assert max(values) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_loss_is_monitored_downwards():
+    trainer, outcome = trained(rare_graph(), monitor="loss", hops=0, epochs=40, batch_size=50, lr=0.03)
+    losses = [record["val_loss"] for record in trainer.history.records]
+    assert losses[outcome.best_epoch - 1] == outcome.best_loss == min(losses)
+    assert 1 < outcome.best_epoch < 40
+    accuracies = [record["val_accuracy"] for record in trainer.history.records]
+    assert outcome.best_metric == accuracies[outcome.best_epoch - 1] < max(accuracies)
+
+
+def test_several_labels_are_monitored_label_by_label():
+    graph = multi_label_graph()
+    trainer, outcome = trained(graph, monitor="average_precision")
+    record, nodes = trainer.history.records[outcome.best_epoch - 1], graph.splits["val"]
+    assert record["val_micro_f1"] == outcome.best_metric
+    with torch.no_grad():
+        logits = trainer.model(trainer.source.gather(torch.from_numpy(nodes)))
+    expected = METRICS["average_precision"](graph.labels[nodes], logits.sigmoid().numpy())
+    assert record["val_average_precision"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_is_monitored_in_pieces_is_that_of_the_whole(monkeypatch):
+    whole, _ = trained(monitor="roc_auc")
+    monkeypatch.setattr(forward, "CACHED_VALUES", 1)
+    pieces, _ = trained(monitor="roc_auc")
+    ours, theirs = ([record["val_roc_auc"] for record in each.history.records] for each in (pieces, whole))
+    assert ours == pytest.approx(theirs, rel=1e-3)
 
 
 def test_every_epoch_leaves_a_record():
@@ -349,6 +398,17 @@ def test_a_stopped_run_goes_on_as_if_it_had_never_stopped(best, averaging, tmp_p
     assert same_weights(weights_of(trainer.model), weights_of(expected.model))
     without_time = [[record | {"seconds": 0} for record in one.history.records] for one in (trainer, expected)]
     assert without_time[0] == without_time[1]
+
+
+def test_a_stopped_run_goes_on_watching_what_it_watched(tmp_path):
+    changes = {"epochs": 6, "monitor": "roc_auc", **STOCHASTIC}
+    expected, outcome = trained(**changes)
+    for epochs in (3, 6, 6):
+        parts = {"history": History(tmp_path / "metrics.jsonl"), "checkpoints": Checkpoints(tmp_path / "state")}
+        trainer = make_trainer(GRAPH, quick(**changes | {"epochs": epochs}), **parts)
+        found = trainer.run()
+    assert found == outcome
+    assert same_weights(weights_of(trainer.model), weights_of(expected.model))
 
 
 def test_a_run_that_ran_out_of_patience_stays_ended_when_resumed(tmp_path, monkeypatch):

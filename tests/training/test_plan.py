@@ -54,6 +54,16 @@ def test_training_nodes_of_one_class_are_refused_and_the_class_is_named():
         check_trainable(graph_with([0, 0, 0], train=[0, 1], val=[2]))
 
 
+@pytest.mark.parametrize("labels", [["red", "blue", "red", "red"], [[0, 1], [1, 0], [0, 1], [0, 1]]])
+def test_no_area_under_a_curve_is_watched_where_the_validation_nodes_are_of_one_class(labels):
+    graph = graph_with(labels, train=[0, 1], val=[2, 3])
+    for monitor in ("roc_auc", "average_precision"):
+        with pytest.raises(UserError, match=f"monitor='{monitor}' needs validation nodes of at least two classes"):
+            plan_of(graph, quick(monitor=monitor))
+    plan_of(graph, quick(monitor="macro_f1"))
+    plan_of(graph_with([*labels[:3], labels[1]], train=[0, 1], val=[2, 3]), quick(monitor="roc_auc"))
+
+
 def test_classes_without_a_training_node_are_warned_of_by_name():
     graph = graph_with(["a", "b", "c", "d", "a"], train=[0, 1], val=[2])
     with pytest.warns(UserWarning, match="2 of 4 classes have no training node and can never be predicted: c, d"):

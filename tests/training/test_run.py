@@ -1,3 +1,6 @@
+import warnings
+
+import numpy as np
 import pytest
 import torch
 from small import class_graph, quick, same_weights, sparse_graph, train_model, weights_of
@@ -22,6 +25,28 @@ def test_labels_of_test_nodes_are_not_looked_at():
     hidden[GRAPH.splits["test"]] = -1
     graph = from_scipy(GRAPH.adjacency(), GRAPH.features, hidden, GRAPH.splits)
     assert same_weights(weights_of(trained(graph).best.model), weights_of(trained().best.model))
+
+
+def unlearnable(rare=1):
+    """Features say nothing; of 20 validation nodes some are of class `rare`, all others `common`."""
+    labels = np.array(["common"] * 100)
+    labels[50 : 50 + rare] = labels[0] = "rare"
+    splits = {"train": np.arange(50), "val": np.arange(50, 70)}
+    return from_scipy(np.zeros((100, 100)), np.ones((100, 3)), labels, splits)
+
+
+def test_a_rare_class_that_accuracy_overlooks_is_told_of_with_what_helps():
+    told = "validation accuracy, 0.9500, is the share of the commonest class, 'common'.*as rare as 'rare' may never be"
+    with pytest.warns(UserWarning, match=told + ".*class_weights='balanced'.*monitor='average_precision'"):
+        trained(unlearnable())
+    with pytest.warns(UserWarning, match=told + "[^;]*; class_weights='balanced' has it weigh more$"):
+        trained(unlearnable(), monitor="macro_f1")
+
+
+@pytest.mark.parametrize("graph", [unlearnable(rare=2), GRAPH])  # one in ten is not rare; all is found
+def test_nothing_is_said_where_no_class_is_overlooked(graph):
+    with warnings.catch_warnings(action="error"):
+        trained(graph)
 
 
 def test_projecting_first_learns_what_stored_tokens_learn():

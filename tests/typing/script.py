@@ -1,7 +1,7 @@
 """A user's script that calls every public name; `test_typing.py` has a type checker read it."""
 
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 import torch
@@ -44,12 +44,18 @@ assert_type(clf, ng.NodeClassifier)
 assert_type(ng.NodeClassifier.load("run").set_params(hops=2).config_, ng.TrainConfig)
 assert_type(clf.hops, int | None)
 assert_type((clf.model_, clf.best_epoch_), tuple[ng.NAGphormer, int])
+frame = clf.predict(graph, split="test", as_frame="polars")
+assert_type((clf.n_features_in_, clf.feature_names_in_), tuple[int, np.ndarray])
 assert_type(clf.score(graph, split="val", metric="macro_f1"), float)
 probability = clf.predict_proba(graph, nodes=[0, 1])
 for array in (probability, clf.predict(graph), clf.embed(graph), clf.hop_attention(graph), clf.classes_):
     assert_type(array, np.ndarray)
-for metric in (ng.accuracy, ng.macro_f1, ng.micro_f1, ng.roc_auc, ng.log_loss, ng.ece):
+for metric in (ng.accuracy, ng.macro_f1, ng.micro_f1, ng.roc_auc, ng.average_precision, ng.log_loss, ng.ece):
     assert_type(metric(np.array([0, 1]), probability), float)
+assert_type(ng.cross_validate(clf, graph, folds=3)[0]["score"], Any)
+found = ng.search(clf, graph, {"hops": [1, 2], "lr": (0.1,)}, metric="macro_f1")
+assert_type((found.best_, found.best_score_), tuple[ng.NodeClassifier, float])
+found = ng.search(clf, graph, [{"hops": 1}, {"hops": 2}], folds=3)
 try:
     clf.save("run")
 except ng.UserError as error:

@@ -77,10 +77,10 @@ def _check_cluster(use: UseFlags, piped: bool, nodes: str | None, split: str | N
 
 def _chosen(run: Run, graph: Graph, nodes: str | None, split: str | None) -> np.ndarray | None:
     """Positions of the nodes that are asked for; None for all."""
-    from nagphormer.inference.predict import positions, split_nodes
+    from nagphormer.inference.predict import nodes_of_split, positions
 
     if split is not None:
-        return split_nodes(run, graph, split)
+        return nodes_of_split(run, graph, split)[0]
     if nodes is None:
         return None
     file = Path(nodes)

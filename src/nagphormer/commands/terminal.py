@@ -88,10 +88,13 @@ def describe_run(run: Any) -> str:
     if not outcome["best_epoch"]:
         return "no epoch was finished"
     metric = "micro-F1" if run.classes.multi_label else "accuracy"
+    watched, beside = plan.given.monitor, ""
+    if watched != "accuracy":
+        beside = f", {watched} {member.history[outcome['best_epoch'] - 1][f'val_{watched}']:.4f}"
     way = "features projected first" if plan.way == "projected" else "stored tokens"
     return (
         f"best of {outcome['epochs']} epochs is {outcome['best_epoch']}, validation {metric} "
-        f"{outcome['best_metric']:.4f}; {member.num_parameters:,} parameters, {plan.precision}, {way}"
+        f"{outcome['best_metric']:.4f}{beside}; {member.num_parameters:,} parameters, {plan.precision}, {way}"
     )
 
 

@@ -99,6 +99,24 @@ def budget_split(graph: Graph, train: int = 20, val: int = 30, seed: int = 0) ->
     return _rest_is_test(graph, nodes, train_idx, val_idx)
 
 
+def draw_folds(graph: Graph, nodes: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
+    """Labeled nodes dealt into parts of one size, give or take a node, and so is each class of them.
+
+    Nodes with several labels are dealt at random.
+
+    Args:
+        graph: a graph with labels.
+        nodes: positions of labeled nodes.
+        folds: how many parts.
+        seed: of `np.random.RandomState`.
+    """
+    assert graph.labels is not None
+    dealt = _random_state(seed).permutation(nodes)
+    if graph.labels.ndim == 1:
+        dealt = dealt[np.argsort(graph.labels[dealt], kind="stable")]  # class after class
+    return [dealt[first::folds] for first in range(folds)]
+
+
 def with_splits(graph: Graph, seed: int) -> Graph:
     """The graph as it is trained on, with a random split if it has none; a warning says so.
 

@@ -57,15 +57,10 @@ def splits_of(run: Run, graph: Graph) -> tuple[Mapping[str, np.ndarray], bool]:
     return (run.splits if of_run else graph.splits), of_run
 
 
-def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
-    """Nodes of a split to judge a run by.
-
-    They are the graph's own where its file or the user gave them. Where they were drawn from a seed, or there are none,
-    and it is the graph of training, they are the run's. Says which, and warns of nodes that were trained on.
-    """
+def nodes_of_split(run: Run, graph: Graph, split: str) -> tuple[np.ndarray, bool]:
+    """All nodes of a split, labeled or not, and whether it is the run's own."""
     if split not in SPLITS:
         raise UserError(f"unknown split {split!r}: use train, val or test")
-    same = run.is_of(graph)
     splits, of_run = splits_of(run, graph)
     nodes = splits.get(split, np.empty(0, np.int64))
     if len(nodes) == 0:
@@ -73,6 +68,17 @@ def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
             f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
             f"graph.with_splits({split}=…)"
         )
+    return nodes, of_run
+
+
+def split_nodes(run: Run, graph: Graph, split: str) -> np.ndarray:
+    """Nodes of a split to judge a run by.
+
+    They are the graph's own where its file or the user gave them. Where they were drawn from a seed, or there are none,
+    and it is the graph of training, they are the run's. Says which, and warns of nodes that were trained on.
+    """
+    nodes, of_run = nodes_of_split(run, graph, split)
+    same = run.is_of(graph)
     labeled = labeled_among(graph, nodes)
     if len(labeled) < len(nodes):
         if not len(labeled):

@@ -17,7 +17,7 @@ from nagphormer.data.classes import Classes
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file
-from nagphormer.inference.predict import probability_blocks, splits_of
+from nagphormer.inference.predict import probabilities, probability_blocks, splits_of
 from nagphormer.metrics import decide
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.run import Run
@@ -61,6 +61,11 @@ def write_predictions(
         finally:
             if writer is not None:
                 writer.close()
+
+
+def predictions_table(run: Run, source: TokenSource, graph: Graph, nodes: np.ndarray) -> Any:
+    """The same table of some nodes in memory, as Arrow, without what is known of them."""
+    return _table(run.classes, graph, nodes, probabilities(run, source, nodes), None)
 
 
 @contextmanager

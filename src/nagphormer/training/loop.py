@@ -69,6 +69,8 @@ class Trainer:
             _Objective(model, source, task, config.precision), all_used=config.hops > 0
         )
         self.train_nodes, self.val_nodes = splits["train"], splits["val"]
+        shape = len(self.val_nodes), task.num_classes  # sums over batches do not give every metric
+        self._scores = None if config.monitor in ("accuracy", "loss") else torch.empty(shape, device=source.device)
         self.history = history or History()
         self.checkpoints = checkpoints
         self.stopping = EarlyStopping(config.patience, config.restart_on_ties)
@@ -100,31 +102,44 @@ class Trainer:
                     break
                 self._average(epoch)
                 judged = (self._judged, self.source, self.task, self.val_nodes)
-                loss, metric = evaluate(*judged, config.precision, self.ranks, self._rows_to_judge)
+                loss, metric = evaluate(*judged, config.precision, self.ranks, self._rows_to_judge, self._scores)
                 if not np.isfinite(loss):
                     diverged = f"the validation loss became {loss} after epoch {epoch}"
                     break
-                if self.stopping.update(epoch, metric, loss):
+                name, watched = self._watched(metric, loss)
+                if self.stopping.update(epoch, -watched if name == "loss" else watched, loss):
                     self._best = self._weights()
                 record = {
                     "epoch": epoch,
                     "train_loss": self._train_loss,
                     "val_loss": loss,
                     f"val_{self.task.metric}": metric,
+                    f"val_{name}": watched,
                     "lr": learning_rate(config, self.update),
                     "seconds": round(time.perf_counter() - start, 4),
                 }
                 self.history.add(record)
-                show(epoch, f"loss {self._train_loss:.4f}, val {self.task.metric} {metric:.4f}")
+                show(epoch, f"loss {self._train_loss:.4f}, val {name} {watched:.4f}")
                 last = self.stopping.done or epoch == config.epochs
                 if self.checkpoints and self.ranks.first and (self.checkpoints.due or last):
                     self._save(epoch)
         self.model.load_state_dict(self._best)
         self.model.eval()
-        best, epochs = self.stopping, len(self.history.records)
-        if not best.best_epoch:
-            return Outcome(0, None, None, epochs, diverged)
-        return Outcome(best.best_epoch, best.best_metric, best.best_loss, epochs, diverged)
+        best, records = self.stopping.best_epoch, self.history.records
+        if not best:
+            return Outcome(0, None, None, len(records), diverged)
+        kept = records[best - 1]
+        return Outcome(best, kept[f"val_{self.task.metric}"], kept["val_loss"], len(records), diverged)
+
+    def _watched(self, metric: float, loss: float) -> tuple[str, float]:
+        """What chooses the best epoch: its name and its value."""
+        monitor = self.config.monitor
+        if monitor == "accuracy":
+            return self.task.metric, metric
+        if monitor == "loss":
+            return monitor, loss
+        assert self._scores is not None
+        return monitor, self.ranks.agreed(self.task.measure(monitor, self._scores, self.val_nodes))
 
     def _work(self) -> float:
         """Hidden values that training will go through, as far as can be said before."""
@@ -304,15 +319,25 @@ def evaluate(
     precision: str,
     ranks: Ranks = ALONE,
     rows: int | None = None,
+    scores: torch.Tensor | None = None,
 ) -> tuple[float, float]:
-    """Mean loss and metric of a model on some nodes, of which every rank takes its part, `rows` of them at once."""
+    """Mean loss and metric of a model on some nodes, of which every rank takes its part, `rows` of them at once.
+
+    `scores`, (n, C), takes up the scores of all the nodes, if it is given.
+    """
     model.eval()
     total = torch.zeros(3, dtype=torch.float64, device=source.device)
     share = ranks.share(torch.from_numpy(np.array(nodes)))
+    own, done = None if scores is None else ranks.share(scores.zero_()), 0
     for batch, logits in forward(model, source, share, model.classify, precision, rows):
         total[0] += task.loss(logits, batch)
         total[1:] += task.hits(logits, batch)
+        if own is not None:
+            own[done : done + len(batch)] = logits
+            done += len(batch)
     ranks.add_up(total)
+    if scores is not None:
+        ranks.add_up(scores)  # the others' are zero here
     loss, found, possible = total.tolist()
     return loss / len(nodes), 2 * found / max(possible, 1)
 

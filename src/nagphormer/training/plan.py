@@ -67,6 +67,7 @@ def decide(
         begun: the plan of a run that is to go on; it keeps what it chose, whatever the machine is like now.
     """
     classes = check_trainable(graph)
+    check_monitor(graph, classes, given)
     precision = choose_precision(given, here, begun)
     tokens = given.tokens(choose_scaling(graph, given, store), "float16" if store is None else store.tokens.dtype)
     way = choose_way(graph, given, tokens, here, store, begun)
@@ -117,6 +118,18 @@ def check_trainable(graph: Graph) -> Classes:
             stacklevel=3,
         )
     return classes
+
+
+def check_monitor(graph: Graph, classes: Classes, given: TrainConfig) -> None:
+    """Refuse to watch an area under a curve where the validation nodes have no curve: all are of one class."""
+    if given.monitor not in ("roc_auc", "average_precision"):
+        return
+    labels = classes.targets(graph, graph.splits["val"])
+    if (labels == labels[0]).all():
+        raise UserError(
+            f"monitor={given.monitor!r} needs validation nodes of at least two classes, and these are all of one: give "
+            f"others, or leave monitor out"
+        )
 
 
 def choose_precision(given: TrainConfig, here: Machine, begun: Plan | None = None) -> Decided:

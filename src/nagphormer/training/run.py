@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from nagphormer.data.classes import Classes
+from nagphormer.data.classes import Classes, name_of
 from nagphormer.data.graph import Graph
 from nagphormer.device import Machine, memory_explained
 from nagphormer.model.classifier import weights_drawn
@@ -26,6 +27,9 @@ from nagphormer.training.plan import Plan
 from nagphormer.training.ranks import ALONE
 from nagphormer.training.sources import token_source, tokens_folder
 from nagphormer.training.task import Task
+
+RARE = 0.1
+"""Share of the validation nodes below which a class is easily overlooked."""
 
 if TYPE_CHECKING:
     from nagphormer.training.run_folder import RunFolder
@@ -185,9 +189,32 @@ def train(
             if folder is not None:
                 folder.extend(plan, subject)
             outcome = trainer.run()
+    _warn_of_rare_classes(graph, subject, config, outcome.best_metric)
     member = Member(plan, model, trainer.history.records, asdict(outcome))
     fitted = Fitted.of(graph, source.statistics, source.encoding)
     run = Run(**vars(subject), members=(member,), fitted=fitted)
     if folder is not None:
         folder.finish(run)
     return run, source
+
+
+def _warn_of_rare_classes(graph: Graph, subject: Subject, config: TrainConfig, accuracy: float | None) -> None:
+    """Say it where the kept weights are as right as naming the commonest class would be, and a class is rare."""
+    if subject.classes.multi_label or accuracy is None:
+        return
+    assert graph.labels is not None
+    share = np.bincount(graph.labels[subject.splits["val"]]) / len(subject.splits["val"])
+    rare = np.flatnonzero((share > 0) & (share < RARE))
+    if not len(rare) or abs(accuracy - share.max()) > 1e-9:
+        return
+    common, example = (
+        name_of(subject.classes.names, int(label)) for label in (share.argmax(), rare[share[rare].argmin()])
+    )
+    ways = ["class_weights='balanced' has it weigh more"] * (config.class_weights == "none")
+    if config.monitor in ("accuracy", "loss"):
+        ways.append("monitor='average_precision' or 'macro_f1' chooses the epoch that finds it best")
+    warnings.warn(
+        f"the best validation accuracy, {accuracy:.4f}, is the share of the commonest class, {common!r}: a class as "
+        f"rare as {example!r} may never be predicted" + (f"; {', and '.join(ways)}" if ways else ""),
+        stacklevel=3,
+    )

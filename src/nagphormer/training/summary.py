@@ -22,12 +22,17 @@ def summarize_run(path: str | os.PathLike[str]) -> dict[str, Any]:
         member = Member(plan, NAGphormer(plan.model), read_history(folder / METRICS), manifest.get("outcome", {}))
     outcome = member.outcome if is_finished(folder) else {}
     metric = "val_micro_f1" if subject.classes.multi_label else "val_accuracy"
+    watched, other = plan.given.monitor, {}
+    if watched not in ("accuracy", "loss"):
+        best = [record for record in member.history if record["epoch"] == outcome.get("best_epoch")]
+        other = {f"val_{watched}": best[0][f"val_{watched}"] if best else None}
     return {
         "run": str(folder),
         "ended_by": member.ended_by if outcome else None,
         "epochs": len(member.history),
         "best_epoch": outcome.get("best_epoch"),
         metric: outcome.get("best_metric"),
+        **other,
         "val_loss": outcome.get("best_loss"),
         "graph": subject.graph.name,
         "nodes": subject.graph.num_nodes,

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from nagphormer.data.classes import Classes
 from nagphormer.data.graph import Graph
+from nagphormer.metrics import METRICS
 
 
 class Task:
@@ -17,7 +18,7 @@ class Task:
     def __init__(self, graph: Graph, classes: Classes, device: str, class_weights: str = "none"):
         labels = graph.labels
         assert labels is not None
-        self.multi_label = classes.multi_label
+        self.multi_label, self.num_classes = classes.multi_label, classes.num_classes
         self.metric = "micro_f1" if classes.multi_label else "accuracy"
         self.labels = torch.from_numpy(np.array(labels)).to(device)
         self._weights = None
@@ -45,6 +46,12 @@ class Task:
             return torch.stack([right, torch.full_like(right, 2 * len(nodes))])
         decided = logits > 0
         return torch.stack([(decided & target.bool()).sum(), decided.sum() + target.bool().sum()])
+
+    def measure(self, metric: str, logits: torch.Tensor, nodes: np.ndarray) -> float:
+        """One of `METRICS`, of the scores of some nodes, (n, C)."""
+        probability = logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
+        target = self.labels[torch.from_numpy(np.array(nodes)).to(logits.device)].long()
+        return METRICS[metric](target.cpu().numpy(), probability.cpu().numpy())
 
 
 def _balance(labels: np.ndarray, num_classes: int) -> np.ndarray:
