@@ -21,7 +21,7 @@ check: .venv
 docs: .venv
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
 	$(BIN)/python scripts/api_pages.py site
-	$(BIN)/python -m nbconvert --to html --execute --output-dir site docs/tour.ipynb
+	PYTHONWARNINGS=ignore:IProgress $(BIN)/python -m nbconvert --to html --execute --output-dir site docs/tour.ipynb
 
 .venv: .venv/installed
 
