@@ -105,7 +105,7 @@ def _agreement(known: Fitted, graph: Graph) -> float:
     """How far a graph's turned eigenvectors agree with those of training, however little that is."""
     least, fitted.LEAST = fitted.LEAST, -1.0
     try:
-        here, there = known._common(graph)
+        here, there = known._matched(graph)
         return agreement(known.encoding[there], known.encoding_of(graph, "cpu")[here])  # type: ignore[index]
     finally:
         fitted.LEAST = least

@@ -259,7 +259,7 @@ class NodeClassifier:
             graph, here = with_splits(graph, given.seed), machine(given.device)
             run, source = train(graph, decide(graph, given, here, tokens), here, tokens)
         self._adopt(run)
-        self.tokens_, self._tokens_graph = source, graph.fingerprint
+        self._keep(source, graph)
         if run.diverged:
             raise UserError(run.diverged)
         return self
@@ -405,7 +405,7 @@ class NodeClassifier:
     def _adopt(self, run: Run) -> None:
         self._run = run
         self.fitted_ = run.fitted
-        self.tokens_ = None
+        self.tokens_, self._tokens_of = None, ("", None)
         self.classes_ = run.classes.values
         self.config_ = run.config
         self.model_ = run.best.model
@@ -445,7 +445,13 @@ class NodeClassifier:
     def _source_of(self, graph: Graph, tokens: TokenStore | None) -> TokenSource:
         """The graph's tokens: given, those used last, or made now."""
         run = self._fitted()
-        if tokens is not None or self.tokens_ is None or self._tokens_graph != graph.fingerprint:
-            self.tokens_ = predict.open_source(run, graph, machine(self.device).device, tokens)
-            self._tokens_graph = graph.fingerprint
+        fingerprint, ids = self._tokens_of
+        same_ids = ids is graph.ids or (ids is not None and graph.ids is not None and ids.equals(graph.ids))
+        if tokens is not None or self.tokens_ is None or fingerprint != graph.fingerprint or not same_ids:
+            self._keep(predict.open_source(run, graph, machine(self.device).device, tokens), graph)
+        assert self.tokens_ is not None
         return self.tokens_
+
+    def _keep(self, source: TokenSource, graph: Graph) -> None:
+        """Hold a graph's tokens until those of another are asked for; ids matter where eigenvectors are turned."""
+        self.tokens_, self._tokens_of = source, (graph.fingerprint, graph.ids)

@@ -8,7 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from nagphormer import NodeClassifier, UserError, from_scipy, hop_tokens, load_graph, random_split
-from nagphormer.tokens.fitted import Fitted, agreement
+from nagphormer.data.checks import check_ids
+from nagphormer.tokens.fitted import ENOUGH, LEAST, SPARE, Fitted, agreement
 
 QUICK = {"hops": 2, "hidden_dim": 16, "num_heads": 2, "epochs": 30, "lr": 0.01, "device": "cpu", "precision": "fp32"}
 SIZE = 120
@@ -191,6 +192,42 @@ def test_the_graph_of_training_has_the_eigenvectors_of_training(encoded, monkeyp
 def test_a_graph_that_has_little_to_do_with_that_of_training_is_refused(encoded):
     with pytest.raises(UserError, match=r"on 300 common nodes, below 0.5: .* or with encoding_dim=0"):
         encoded[1].predict(communities(seed=7))
+
+
+@pytest.mark.parametrize("common", [0, 1, 69])
+def test_too_few_common_nodes_say_nothing_of_eigenvectors(encoded, common):
+    _, clf = encoded
+    ids = np.array([f"new{n}" for n in range(300)], object)
+    ids[:common] = [f"n{n}" for n in range(common)]
+    other = replace(communities(seed=7), ids=check_ids(ids, 300))
+    with pytest.raises(UserError, match=f"{common} nodes in common with that of training, and eigenvectors need 70"):
+        clf.predict(other)
+    store = hop_tokens(other, 2, encoding_dim=2, feature_scaling=clf.config_.feature_scaling)
+    if common < 20:  # two vectors are compared as they are
+        with pytest.raises(UserError, match="eigenvectors need 20"):
+            replace(clf.fitted_, mean=None).refuse_other(other, {}, store.encoding, "these are")
+
+
+def test_enough_common_nodes_are_too_many_to_agree_by_chance():
+    rng = np.random.default_rng(0)
+    for dim in (1, 3, 15):
+        num_vectors = dim + SPARE
+        agreed = []
+        for _ in range(100):
+            found, wanted = (rng.standard_normal((ENOUGH * num_vectors, width)) for width in (num_vectors, dim))
+            left, _, right = np.linalg.svd(found.T @ wanted, full_matrices=False)
+            agreed.append(agreement(wanted, found @ (left @ right)))
+        assert np.quantile(agreed, 0.95) < LEAST
+
+
+def test_tokens_of_another_graph_are_not_used_again_where_only_ids_differ(encoded):
+    _, clf = encoded
+    fewer = without_edges(encoded[0], 0.1, 3)
+    turned = clf.predict_proba(fewer)
+    swapped = replace(fewer, ids=fewer.ids[::-1])
+    with pytest.raises(UserError, match="agree with those of training by"):
+        clf.predict_proba(swapped)
+    np.testing.assert_array_equal(clf.predict_proba(fewer), turned)
 
 
 def test_tokens_whose_eigenvectors_turned_away_are_refused(encoded):

@@ -28,6 +28,8 @@ SPARE = 5
 """Eigenvectors of another graph that are looked at beyond those wanted: where edges change, their order does."""
 LEAST = 0.5
 """Agreement below which eigenvectors of another graph are refused; measured by benchmarks/drift.py."""
+ENOUGH = 10
+"""Common nodes for each vector that is turned: with fewer, vectors drawn at random would agree by more than `LEAST`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +120,10 @@ class Fitted:
             return self.encoding
         from nagphormer.tokens.laplacian import solve
 
-        here, there = self._common(graph)
+        dim = self.encoding.shape[1]
+        here, there = self._common(graph, dim + SPARE)
         wanted = np.asarray(self.encoding, np.float64)[there]  # (n, s)
-        found = solve(graph, min(wanted.shape[1] + SPARE, graph.num_nodes), device=device).vectors  # (M, s + SPARE)
+        found = solve(graph, dim + SPARE, device=device).vectors  # (M, s + SPARE)
         left, _, right = np.linalg.svd(found[here].T @ wanted, full_matrices=False)
         turned = found @ (left @ right)  # (M, s)
         lengths, reached = (np.linalg.norm(each, axis=0) for each in (wanted, turned[here]))
@@ -149,15 +152,29 @@ class Fitted:
                 raise UserError(f"{where} tokens standardized by another mean and deviation than training's: {mend}")
         if self.encoding is None or encoding is None:
             return
-        here, there = self._common(graph)
+        here, there = self._common(graph, self.encoding.shape[1])
         agreed = agreement(np.asarray(self.encoding)[there], np.asarray(encoding)[here])
         if agreed < LEAST:
             raise UserError(
                 f"{where} eigenvectors that agree with training's by {agreed:.2f} only, below {LEAST}: {mend}"
             )
 
-    def _common(self, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-        """Positions, in the other graph and in training's, of the nodes both have, (n,) each; matched by their ids."""
+    def _common(self, graph: Graph, num_vectors: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions, in the other graph and in training's, of the nodes both have, (n,) each.
+
+        Refused where they are too few to say what so many eigenvectors mean.
+        """
+        here, there = self._matched(graph)
+        if len(here) < ENOUGH * num_vectors:
+            raise UserError(
+                f"this graph has {len(here):,} nodes in common with that of training, and eigenvectors need "
+                f"{ENOUGH * num_vectors:,} to be compared: the model cannot know what they mean; train with "
+                f"encoding_dim=0, which moves to any graph"
+            )
+        return here, there
+
+    def _matched(self, graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+        """The nodes both have, matched by their ids."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
