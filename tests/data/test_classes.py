@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from nagphormer import UserError, from_networkx, from_scipy, read_tables
-from nagphormer.data.classes import Classes, in_order, name_classes, number_classes
+from nagphormer.data.classes import Classes, in_order, name_classes, number_classes, read_labels
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 0, 1, 2])
 SEVERAL = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 0, 0], [1, 1, 1]])
@@ -68,6 +68,78 @@ def test_every_reader_spells_truth_values_alike(tmp_path):
     networkx.set_node_attributes(drawn, True, "label")
     for graph in (from_networkx(drawn, label="label"), graph_with([True, True, True])):
         assert (graph.class_names, graph.labels.tolist()) == (("False", "True"), [1, 1, 1])
+
+
+def _objects(*values):
+    found = np.empty(len(values), object)
+    for place, value in enumerate(values):
+        found[place] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [0, 1, -1, 1],
+        [0.0, 1.0, np.nan, 1.0],
+        [[0], [1], [-1], [1]],
+        np.array([[0.0], [1.0], [np.nan], [1.0]]),
+        _objects(0, 1, None, 1),
+        _objects(0.0, np.float64(1), np.nan, 1),
+        np.ma.masked_array([0, 1, 7, 1], mask=[False, False, True, False]),
+        pa.array([0, 1, None, 1]),
+    ],
+    ids=repr,
+)
+def test_numbers_are_classes_whatever_holds_them(given):
+    names, labels = read_labels(given)
+    assert names is None
+    assert labels.tolist() == [0, 1, -1, 1]
+
+
+def test_frames_of_labels_are_read():
+    pandas = pytest.importorskip("pandas")
+    for given in (
+        pandas.array([0, 1, None, 1]),
+        pandas.Series([0, 1, np.nan, 1]),
+        pandas.DataFrame({"y": [0, 1, -1, 1]}),
+    ):
+        assert read_labels(given)[1].tolist() == [0, 1, -1, 1]
+    for kind in ("string", "category", "object"):
+        names, labels = read_labels(pandas.Series(["b", None, "a", "b"], dtype=kind))
+        assert (names, labels.tolist()) == (("a", "b"), [1, -1, 0, 1])
+    names, labels = read_labels(pandas.array([True, None, False], dtype="boolean"))
+    assert (names, labels.tolist()) == (("False", "True"), [1, -1, 0])
+
+
+def test_names_may_be_given_in_an_order_of_their_own():
+    assert graph_with(["low", "high", ""], class_names=["low", "mid", "high"]).labels.tolist() == [0, 2, -1]
+    several = graph_with(_objects(["low"], ["high", "low"], []), class_names=["low", "mid", "high"])
+    assert several.labels.tolist() == [[1, 0, 0], [1, 0, 1], [0, 0, 0]]
+    assert graph_with([True, False], class_names=["no", "yes"]).class_names == ("no", "yes")
+
+
+def test_lists_are_several_labels_of_a_node():
+    names, labels = read_labels(_objects(["b"], ("a", "b"), None, []))
+    assert (names, labels.tolist()) == (("a", "b"), [[0, 1], [1, 1], [0, 0], [0, 0]])
+    names, labels = read_labels(_objects([2], [0, 1], []))
+    assert (names, labels.tolist()) == (None, [[0, 0, 1], [1, 1, 0], [0, 0, 0]])
+    with pytest.raises(UserError, match="node 1 has a label twice"):
+        read_labels(_objects(["b"], ["a", "a"]))
+
+
+def test_incomplete_multi_labels_are_refused():
+    with pytest.raises(UserError, match="node 1 misses some of its 2 labels"):
+        read_labels(np.array([[1, 0], [np.nan, 1]]))
+
+
+@pytest.mark.parametrize("names", [["a", "b"], None])
+def test_several_labels_come_back_from_networkx(names):
+    pytest.importorskip("networkx")
+    graph = graph_with([[1, 0], [1, 1], [0, 0], [0, 1]], class_names=names)
+    back = from_networkx(graph.to_networkx(), label="label")
+    assert back.class_names == graph.class_names
+    assert back.labels.tolist() == graph.labels.tolist()
 
 
 def test_a_model_of_the_older_spelling_is_compared_by_name():

@@ -58,7 +58,7 @@ def assert_same(graph, other):
         {"features": sp.csr_array(X)},
         {"labels": None, "class_names": None},
         {"labels": np.eye(4)[:, :2]},
-        {"labels": ["b", None, "a", "b"]},
+        {"labels": ["b", None, "a", "b"], "class_names": None},
         {"node_ids": None},
         {"node_ids": [7, -5, 2**62, 0]},
         {"splits": {}},

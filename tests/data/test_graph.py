@@ -169,10 +169,17 @@ def test_sparse_matrices_with_indices_out_of_range_are_refused(bad):
         from_scipy(sp.eye_array(2), features=broken)
 
 
-def test_an_adjacency_that_numpy_does_not_take_is_refused():
+@pytest.mark.parametrize("adjacency", ["cora", None, [[0, 1], [1]], np.array([["a", "b"], ["b", "a"]])])
+def test_an_adjacency_that_is_no_matrix_of_numbers_is_refused(adjacency):
+    with pytest.raises(UserError, match=r"the adjacency (must be a matrix of numbers|cannot be read)"):
+        from_scipy(adjacency)
+
+
+def test_a_sparse_tensor_is_an_adjacency():
     torch = pytest.importorskip("torch")
-    with pytest.raises(UserError, match=r"cannot be read as a matrix .*: give a SciPy sparse matrix"):
-        from_scipy(torch.eye(3).to_sparse())
+    twice = torch.sparse_coo_tensor(torch.tensor([[0, 0, 1], [1, 1, 2]]), torch.ones(3), (3, 3))
+    assert from_scipy(twice).weights is None  # an edge that is there twice counts once
+    assert from_scipy(torch.eye(3).to_sparse_csr()).num_edges == 0
 
 
 def test_edge_arrays_of_different_lengths_are_refused():
@@ -296,17 +303,28 @@ def test_a_graph_whose_labels_are_all_unknown_has_no_classes():
         ([0, 1, 0], None, "labels has 3 entries but the graph has 4 nodes"),
         ([0, 1, -2, 0], None, "label -2 is negative"),
         ([0, 0.5, 1, 1], None, "whole numbers"),
-        ([0, np.nan, 1, 1], None, "whole numbers"),
+        ([-2, None, 1, 1], None, "label -2.0 is negative"),
+        ([0, 2**40, 1, 1], None, "label 1099511627776 is too large a number"),
+        (np.array([0, 2**64 - 3, 1, 1], np.uint64), None, "label 18446744073709551613 is too large"),
+        ([0, 1j, 1, 1], None, "labels must be"),
+        ({0: 1}, None, "labels must be one for every node.*not dict"),
+        ("cora", None, "labels must be one for every node.*not str"),
+        (3, None, "labels must be"),
+        ([["a", "b"], ["c", "d"], ["e", "f"], ["g", "h"]], None, "a matrix of 0 and 1 for several"),
+        ([[1], [0, 1], [2], []], None, "labels cannot be read as an array"),
+        (np.array([b"\xe9", b"a", b"a", b"b"]), None, "bytes that are no UTF-8"),
+        (["a", {}, "b", "a"], None, "label {} is neither a number nor text"),
+        (["a", "b", "c", "a"], ["a", "b"], "label 'c' is none of the class_names: 'a', 'b'"),
         ([0, np.inf, 1, 1], None, "whole numbers"),
-        ([[0], [2], [1], [0]], None, "multi-label and must hold 0 and 1"),
-        (np.zeros((4, 1, 1)), None, "not float64"),
+        ([[0, 1], [2, 0], [1, 0], [0, 0]], None, "multi-label and must hold 0 and 1"),
+        (np.zeros((4, 1, 1)), None, "shape (4, 1, 1) and type float64"),
         ([0, 1, 2, 0], ["a", "b"], "labels need 3 classes but class_names has 2"),
         (np.eye(4), ["a", "b"], "labels need 4 classes but class_names has 2"),
         (np.eye(4), list("abcde"), "labels need 4 classes but class_names has 5"),
     ],
 )
 def test_wrong_labels_are_refused(labels, names, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message.replace("(4, 1, 1)", r"\(4, 1, 1\)")):
         from_scipy(PATH, labels=labels, class_names=names)
 
 
@@ -359,7 +377,7 @@ def test_the_users_ids_come_back(ids):
         ([7, 7, 7, 1], r"node id 7 appears 3 times \(2 duplicates in all\)"),
         (["a", "b"], "node_ids has 2 entries but the graph has 4 nodes"),
         (["a", None, "b", "c"], "node_ids has 1 missing ids"),
-        ([1, "a", 2, 3], "node_ids must be all integers or all strings"),
+        ([1, "a", 2, 3], "node_ids must be all integers below"),
     ],
 )
 def test_wrong_ids_are_refused(ids, message):

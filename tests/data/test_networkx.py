@@ -56,7 +56,9 @@ def test_features_come_from_a_vector_or_from_numbers():
     nx.set_node_attributes(graph, {0: [1.0, 2.0], 1: [3.0, 4.0]}, "x")
     nx.set_node_attributes(graph, {0: 5, 1: 6}, "age")
     assert from_networkx(graph, features="x").features.tolist() == [[1, 2], [3, 4]]
-    assert from_networkx(graph, features=["age", "x"]).features.tolist() == [[5, 1, 2], [6, 3, 4]]
+    both = from_networkx(graph, features=["age", "x"])
+    assert both.features.tolist() == [[5, 1, 2], [6, 3, 4]]
+    assert both.feature_names == ("age", "x[0]", "x[1]")  # as in a table
 
 
 def test_labels_are_numbers_or_names_and_may_be_missing():
@@ -103,3 +105,33 @@ def test_wrong_names_and_objects_are_refused():
     graph.add_edge(0, 1, weight="heavy")
     with pytest.raises(UserError, match="'weight' is not a number"):
         from_networkx(graph)
+    graph.edges[0, 1]["weight"] = [1.0]
+    with pytest.raises(UserError, match="'weight' is not a number"):
+        from_networkx(graph)
+    with pytest.raises(UserError, match="no edge has the attribute 'wieght'"):
+        from_networkx(graph, weight="wieght")
+
+
+@pytest.mark.parametrize("features", [True, [], np.eye(2), {"x": 1}])
+def test_features_that_name_no_attribute_are_refused(features):
+    with pytest.raises(UserError, match="names no node attributes"):
+        from_networkx(nx.path_graph(2), features=features)
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, {1, 2}, np.datetime64("2020-01-01"), 1j, [[1], [2, 3]]])
+def test_features_that_are_no_numbers_are_refused(value):
+    graph = nx.path_graph(2)
+    nx.set_node_attributes(graph, value, "x")
+    nx.set_node_attributes(graph, {0: value, 1: value}, "x")
+    with pytest.raises(UserError, match="must be numbers|cannot be read as an array"):
+        from_networkx(graph, features="x")
+
+
+def test_labels_with_gaps_are_those_of_a_table():
+    graph = nx.path_graph(4)
+    nx.set_node_attributes(graph, {0: 0.0, 1: 1.0, 2: float("nan"), 3: np.float64(1)}, "y")
+    found = from_networkx(graph, label="y")
+    assert (found.class_names, found.labels.tolist()) == (None, [0, 1, -1, 1])
+    nx.set_node_attributes(graph, {0: "a", 1: "b", 2: float("nan"), 3: ""}, "z")
+    found = from_networkx(graph, label="z")
+    assert (found.class_names, found.labels.tolist()) == (("a", "b"), [0, 1, -1, -1])

@@ -17,19 +17,15 @@ from nagphormer.errors import UserError
 Features: TypeAlias = "np.ndarray | sp.csr_array | None"
 
 SPLITS = ("train", "val", "test")
-
-
-def as_plain_array(adjacency: Any) -> np.ndarray:
-    """What is no SciPy matrix as an array; refuses what NumPy does not take, such as a sparse tensor."""
-    try:
-        return np.asarray(adjacency)
-    except TypeError as error:
-        raise UserError(f"the adjacency cannot be read as a matrix ({error}): give a SciPy sparse matrix") from error
+MOST_CLASSES = 1 << 16
+"""Label numbers from here on, and above the number of nodes, are no numbers of classes."""
 
 
 def check_edge_ids(source: np.ndarray, target: np.ndarray, num_nodes: int) -> None:
     """Refuse edge ends outside 0 … num_nodes-1."""
     for end, ids in (("source", source), ("target", target)):
+        if len(ids) and ids.dtype.kind not in "iu":
+            raise UserError(f"ends of edges must be whole numbers, the positions of nodes, not {ids.dtype}")
         if len(ids) and (ids.min() < 0 or ids.max() >= num_nodes):
             position = int(np.argmax((ids < 0) | (ids >= num_nodes)))
             raise UserError(
@@ -144,7 +140,7 @@ def check_labels(labels: Any, num_nodes: int, names: tuple[str, ...] | None) -> 
     if labels is None:
         return None
     labels = np.asarray(labels)
-    if len(labels) != num_nodes:
+    if labels.ndim == 0 or len(labels) != num_nodes:
         raise UserError(f"labels has {len(labels):,} entries but the graph has {num_nodes:,} nodes")
     if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
         raise UserError("labels must be whole numbers, -1 for unknown; found a fraction or NaN")
@@ -154,6 +150,10 @@ def check_labels(labels: Any, num_nodes: int, names: tuple[str, ...] | None) -> 
         raise UserError("labels with two dimensions are multi-label and must hold 0 and 1 only")
     if labels.ndim == 1 and labels.min() < -1:
         raise UserError(f"label {labels.min()} is negative: labels are 0 … C-1, or -1 for unknown")
+    if labels.ndim == 1 and names is None and int(labels.max()) >= max(num_nodes, MOST_CLASSES):
+        raise UserError(
+            f"label {labels.max()} is too large a number: labels are 0 … C-1; where they are codes, give them as text"
+        )
     needed = labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1
     if names is not None and (needed > len(names) or (labels.ndim == 2 and needed < len(names))):
         raise UserError(f"labels need {needed} classes but class_names has {len(names)}")
@@ -163,6 +163,11 @@ def check_labels(labels: Any, num_nodes: int, names: tuple[str, ...] | None) -> 
 def check_splits(splits: Mapping[str, Any], num_nodes: int) -> dict[str, np.ndarray]:
     """Splits as sorted position arrays; refuses unknown names, positions out of range and overlaps."""
     checked: dict[str, np.ndarray] = {}
+    if not isinstance(splits, Mapping):
+        raise UserError(
+            f"splits must be a dict such as {{'train': positions, 'val': positions, 'test': positions}}, not "
+            f"{type(splits).__name__}"
+        )
     for split, nodes in splits.items():
         if split not in SPLITS:
             raise UserError(f"unknown split {split!r}: splits are called train, val and test")
@@ -178,7 +183,10 @@ def check_splits(splits: Mapping[str, Any], num_nodes: int) -> dict[str, np.ndar
             raise UserError(f"split {split} holds node {bad}, but the graph has {num_nodes:,} nodes")
         checked[split] = np.unique(nodes.astype(np.int64))
         if len(checked[split]) != len(nodes):
-            raise UserError(f"split {split} holds a node twice")
+            mask = len(nodes) == num_nodes and np.isin(nodes, (0, 1)).all()
+            raise UserError(
+                f"split {split} holds a node twice" + (": is it a mask? Give it as booleans" if mask else "")
+            )
     names = list(checked)
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
@@ -196,9 +204,17 @@ def check_ids(ids: Any, num_nodes: int) -> Any:
     import pyarrow.compute as pc
 
     try:
-        ids = ids if isinstance(ids, pa.Array) else pa.array(ids)
-    except pa.ArrowException as error:
-        raise UserError(f"node_ids must be all integers or all strings: {error}") from error
+        ids = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(ids)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"node_ids must be all integers below 2**63 or all strings: {error}") from error
+    if isinstance(ids, pa.ChunkedArray):
+        ids = ids.combine_chunks()
+    if pa.types.is_dictionary(ids.type):
+        ids = ids.dictionary_decode()
+    if pa.types.is_string_view(ids.type):
+        ids = ids.cast(pa.string())
+    if not (pa.types.is_integer(ids.type) or pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
+        raise UserError(f"node_ids must be integers or strings, not {ids.type}: write them as text")
     if len(ids) != num_nodes:
         raise UserError(f"node_ids has {len(ids):,} entries but the graph has {num_nodes:,} nodes")
     if ids.null_count:

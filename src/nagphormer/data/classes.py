@@ -11,16 +11,21 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from nagphormer.data.tensors import as_array, is_missing
 from nagphormer.errors import UserError
 
 if TYPE_CHECKING:
     from nagphormer.data.graph import Graph
 
 _WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0*)?")  # 3 and 3.0, but not 03: that is a name
+TRUTHS = ("False", "True")
+"""What truth values are called, by every reader."""
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?")
 
 
@@ -45,10 +50,103 @@ def in_one_spelling(names: Iterable[str]) -> dict[str, str]:
     return {name: name.capitalize() if truths else name for name in given}
 
 
+def read_labels(given: Any, class_names: Iterable[str] | None = None) -> tuple[tuple[str, ...] | None, np.ndarray]:
+    """Labels as people have them: names of the classes, where they are no numbers, and labels, (N,) or (N, C).
+
+    Numbers are classes, text is names, truth values are the names `False` and `True`, and lists are several labels a
+    node. Unknown are -1, the empty text, None, NaN, pandas' NA and what is masked. A matrix of one column is a column.
+
+    Args:
+        given: the labels.
+        class_names: names for the numbers, or the order of the names.
+    """
+    wanted = None if class_names is None else tuple(map(str, class_names))
+    found, labels = _read(given)
+    if wanted is None or found is None or (found == TRUTHS and not set(TRUTHS) <= set(wanted)):
+        return wanted or found, labels
+    missing = [name for name in found if name not in wanted]
+    if missing:
+        raise UserError(f"label {missing[0]!r} is none of the class_names: {', '.join(map(repr, wanted[:10]))}")
+    place = np.array([wanted.index(name) for name in found], np.int64)
+    if labels.ndim == 1:
+        return wanted, np.append(place, -1)[labels]  # -1 is the last
+    ordered = np.zeros((len(labels), len(wanted)), labels.dtype)
+    ordered[:, place] = labels
+    return wanted, ordered
+
+
+def _read(given: Any) -> tuple[tuple[str, ...] | None, np.ndarray]:
+    """The same, with the names that are found in the labels."""
+    if isinstance(given, np.ma.MaskedArray):
+        given = np.where(np.ma.getmaskarray(given), np.array(None), np.asarray(given, object))
+    values = as_array(given.toarray() if sp.issparse(given) else given, "labels")
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]  # (N, 1) -> (N,)
+    kind = values.dtype.kind
+    if values.ndim not in (1, 2) or (values.ndim == 2 and kind not in "biuf"):
+        raise UserError(
+            f"labels must be one for every node, or a matrix of 0 and 1 for several, not {type(given).__name__} of "
+            f"shape {values.shape} and type {values.dtype}"
+        )
+    if kind == "O":
+        return _read_objects(values)
+    if kind in "SU":
+        return name_classes(values)
+    if kind == "b" and values.ndim == 1:
+        return TRUTHS, values.astype(np.int64)
+    return None, _whole(values) if kind == "f" else values
+
+
+def _read_objects(values: np.ndarray) -> tuple[tuple[str, ...] | None, np.ndarray]:
+    """Labels of any type, by what those are that are known."""
+    known = np.array([not is_missing(value) for value in values], bool)
+    present = values[known].tolist()
+    if present and all(isinstance(value, bool | np.bool_) for value in present):
+        return TRUTHS, np.where(known, values, -1).astype(np.int64)
+    if all(isinstance(value, Real) for value in present):
+        return None, _whole(np.where(known, values, np.nan).astype(np.float64))
+    if all(isinstance(value, list | tuple | set | frozenset) for value in present):
+        return _several([list(value) if there else [] for value, there in zip(values, known, strict=True)])
+    wrong = next((value for value in present if not isinstance(value, str | bytes | Real | np.bool_)), None)
+    if wrong is not None:
+        raise UserError(f"label {wrong!r} is neither a number nor text; several labels of a node are a list")
+    return name_classes(values)
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Labels that came as fractions, since some are unknown: NaN becomes -1."""
+    unknown = np.isnan(values)
+    if values.ndim == 2 and unknown.any():
+        node = int(np.argwhere(unknown)[0, 0])
+        raise UserError(
+            f"node {node:,} misses some of its {values.shape[1]} labels "
+            f"({int(unknown.sum()):,} are NaN in all): multi-label graphs need 0 or 1 for every class"
+        )
+    return np.where(unknown, -1, values)
+
+
+def _several(lists: list[list[Any]]) -> tuple[tuple[str, ...] | None, np.ndarray]:
+    """Lists of labels as a matrix of 0 and 1, (N, C)."""
+    found = [label for each in lists for label in each]
+    numbers = all(isinstance(label, int | np.integer) and not isinstance(label, bool) and label >= 0 for label in found)
+    spelled = {str(label): str(label) for label in found} if numbers else in_one_spelling(map(str, found))
+    names = list(map(str, range(max(found, default=-1) + 1))) if numbers else in_order(spelled.values())
+    place = {name: number for number, name in enumerate(names)}
+    labels = np.zeros((len(lists), len(names)), np.int64)
+    for node, each in enumerate(lists):
+        labels[node, [place[spelled[str(label)]] for label in each]] = 1
+        if labels[node].sum() < len(each):
+            raise UserError(f"node {node:,} has a label twice in {each!r}")
+    return None if numbers else tuple(names), labels
+
+
 def name_classes(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
-    """Class names and the label of every value; None, NaN, -1 and the empty string mean unknown."""
-    values = np.char.decode(values) if values.dtype.kind == "S" else values
-    known = np.array([value is not None and value == value and str(value) not in ("", "-1") for value in values], bool)
+    """Class names and the label of every value; what is missing, -1 and the empty string mean unknown."""
+    try:
+        values = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+    except UnicodeDecodeError as error:
+        raise UserError(f"labels are bytes that are no UTF-8 ({error}): decode them first") from error
+    known = np.array([not is_missing(value) and str(value) not in ("", "-1") for value in values], bool)
     found, label = np.unique(values[known].astype(str), return_inverse=True)
     spelled = in_one_spelling(map(str, found))
     names = in_order(spelled.values())

@@ -6,7 +6,7 @@ Shapes: N nodes, E edge entries, F features
 from typing import Any
 
 from nagphormer.data.graph import Graph, from_edges
-from nagphormer.data.tensors import as_array, as_labels, as_matrix, as_splits
+from nagphormer.data.tensors import as_array, as_splits
 from nagphormer.errors import UserError
 
 
@@ -40,7 +40,7 @@ def from_dgl(graph: Any, split: int = 0) -> Graph:
         as_array(target),
         int(graph.num_nodes()),
         None if weights is None else as_array(weights).reshape(-1),
-        features=as_matrix(nodes["feat"]) if "feat" in nodes else None,
-        labels=as_labels(nodes["label"]) if "label" in nodes else None,
+        features=nodes.get("feat"),
+        labels=nodes.get("label"),
         splits=as_splits(nodes.get, split),
     )

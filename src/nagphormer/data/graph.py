@@ -18,7 +18,6 @@ import scipy.sparse as sp
 from nagphormer.data.checks import (
     Features,
     as_csr,
-    as_plain_array,
     check_edge_ids,
     check_feature_names,
     check_features,
@@ -28,13 +27,14 @@ from nagphormer.data.checks import (
     check_weights,
     undirected,
 )
-from nagphormer.data.classes import label_names, name_classes
+from nagphormer.data.classes import label_names, read_labels
 from nagphormer.data.doors import no_graph
 from nagphormer.data.export import nodes_table, to_networkx, to_pyg
 from nagphormer.data.frames import Frame, as_frame
 from nagphormer.data.learned import Learned
 from nagphormer.data.nodes import positions
 from nagphormer.data.subgraph import subgraph
+from nagphormer.data.tensors import as_features, as_matrix
 from nagphormer.data.values import FeatureKind, fingerprint, fingerprints_by_container, kind_of
 from nagphormer.errors import UserError
 
@@ -275,7 +275,11 @@ def from_scipy(
     >>> from_scipy(sp.coo_array(([1, 1], ([0, 1], [1, 2])), shape=(3, 3))).num_edges
     2
     """
-    matrix = adjacency if sp.issparse(adjacency) else sp.coo_array(np.atleast_2d(as_plain_array(adjacency)))
+    matrix = as_matrix(adjacency, "the adjacency")
+    if not sp.issparse(matrix):
+        if matrix.dtype.kind not in "biufc":
+            raise UserError(f"the adjacency must be a matrix of numbers, not {type(adjacency).__name__}")
+        matrix = sp.coo_array(np.atleast_2d(matrix))
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         shape = " × ".join(map(str, matrix.shape))
         raise UserError(f"the adjacency must be square, but it is {shape}")
@@ -322,24 +326,25 @@ def from_parts(
     num_nodes = matrix.shape[0]
     if num_nodes == 0:
         raise UserError("the graph is empty: it has no nodes")
-    names = None if class_names is None else tuple(map(str, class_names))
-    if labels is not None and np.asarray(labels).dtype.kind in "OUS":
-        names, labels = name_classes(np.asarray(labels))
-    elif labels is not None and np.asarray(labels).dtype == bool and np.ndim(labels) == 1:
-        names = names or ("False", "True")  # as a table's truth values are called
-    if hasattr(features, "columns") and hasattr(features, "to_numpy"):  # a data frame, of whatever library
-        features, feature_names = features.to_numpy(), feature_names or features.columns
-    features = check_features(features, num_nodes)
+    names = None
+    if labels is not None:
+        names, labels = read_labels(labels, class_names)
+    elif class_names is not None:
+        names = tuple(map(str, class_names))
+    if features is not None:
+        features, columns = as_features(features)
+        feature_names = feature_names or columns
+    checked = check_features(features, num_nodes)
     unweighted = matrix.data.dtype == bool or bool((matrix.data == 1).all())
     return Graph(
         indptr=np.asarray(matrix.indptr, np.int64),
         indices=np.asarray(matrix.indices, np.int32 if num_nodes < 2**31 else np.int64),
         weights=None if unweighted else np.asarray(matrix.data, np.float32),
-        features=features,
+        features=checked,
         labels=check_labels(labels, num_nodes, names),
         splits=check_splits(splits or {}, num_nodes),
         ids=check_ids(node_ids, num_nodes),
         class_names=names,
-        feature_names=None if feature_names is None else check_feature_names(feature_names, features),
+        feature_names=None if feature_names is None else check_feature_names(feature_names, checked),
         name=name,
     )

@@ -5,12 +5,14 @@ Shapes: N nodes, E edges, F features
 
 from collections.abc import Sequence
 from itertools import chain
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from nagphormer.data.checks import SPLITS
 from nagphormer.data.graph import Graph, from_edges
+from nagphormer.data.tensors import as_array
 from nagphormer.errors import UserError
 
 
@@ -46,7 +48,7 @@ def from_networkx(
         target,
         len(position),
         None if weight is None else _weights(graph, weight),
-        features=None if features is None else _features(graph, features),
+        **({} if features is None else _features(graph, features)),
         labels=None if label is None else _labels(graph, label),
         splits=None if split is None else _splits(graph, split),
         node_ids=_ids(list(position)),
@@ -61,40 +63,54 @@ def _ends(graph: Any, position: dict[Any, int]) -> np.ndarray:
 def _weights(graph: Any, attribute: str) -> np.ndarray | None:
     values = [edge[-1] for edge in graph.edges(data=attribute)]
     if all(value is None for value in values):
+        if values and attribute != "weight":
+            raise UserError(f"no edge has the attribute {attribute!r} that should be its weight: is its name right?")
         return None
-    try:
-        return np.array([1 if value is None else value for value in values], np.float64)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"the edge attribute {attribute!r} is not a number everywhere ({error})") from error
+    wrong = next((value for value in values if not (value is None or isinstance(value, Real | np.bool_))), None)
+    if wrong is not None:
+        raise UserError(f"the edge attribute {attribute!r} is not a number everywhere: it holds {wrong!r}")
+    return np.array([1 if value is None else value for value in values], np.float64)
 
 
-def _features(graph: Any, attributes: str | Sequence[str]) -> np.ndarray:
-    columns = [attributes] if isinstance(attributes, str) else list(attributes)
-    rows = []
+def _features(graph: Any, attributes: str | Sequence[str]) -> dict[str, Any]:
+    """Features (N, F) and their names: of a vector's entries `attribute[0]`, `attribute[1]` …, as in a table."""
+    columns = [attributes] if isinstance(attributes, str) else _listed(attributes)
+    rows, names = [], None
     for node, values in graph.nodes(data=True):
         missing = [column for column in columns if values.get(column) is None]
         if missing:
             raise UserError(f"node {node!r} has no attribute {missing[0]!r}: every node needs its features")
-        rows.append(np.concatenate([np.ravel(values[column]) for column in columns]))
+        parts = [as_array(values[column], column) for column in columns]
+        rows.append(np.concatenate(list(map(np.ravel, parts))))
+        if rows[-1].dtype.kind not in "biuf":
+            raise UserError(f"node {node!r} has features {rows[-1].tolist()!r}: features must be numbers")
+        names = names or [name for column, part in zip(columns, parts, strict=True) for name in _names(column, part)]
     widths = {len(row) for row in rows}
     if len(widths) > 1:
         raise UserError(f"features differ in length from node to node: {min(widths)} to {max(widths)} numbers")
-    try:
-        return np.array(rows, np.float32)  # (N, F)
-    except ValueError as error:
-        raise UserError(f"features must be numbers ({error})") from error
+    return {"features": np.array(rows, np.float32), "feature_names": names}
+
+
+def _names(attribute: str, values: np.ndarray) -> list[str]:
+    return [f"{attribute}[{entry}]" for entry in range(values.size)] if values.ndim else [attribute]
+
+
+def _listed(attributes: Any) -> list[str]:
+    """Names of node attributes; refuses what is no list of them."""
+    if isinstance(attributes, Sequence) and attributes and all(isinstance(name, str) for name in attributes):
+        return list(attributes)
+    raise UserError(
+        f"features={attributes!r} names no node attributes: give that of one with a vector, or a list of names"
+    )
 
 
 def _labels(graph: Any, attribute: str) -> np.ndarray:
-    values = [value for _, value in graph.nodes(data=attribute)]
-    known = [value for value in values if value is not None]
-    if not known:
+    values = np.empty(graph.number_of_nodes(), object)  # so that lists in it stay lists
+    for number, (_, value) in enumerate(graph.nodes(data=attribute)):
+        values[number] = value
+    if all(value is None for value in values):
         raise UserError(f"no node has the attribute {attribute!r} that should be its label")
-    if all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in known):
-        return np.array([-1 if value is None else int(value) for value in values])
-    if all(isinstance(value, (bool, np.bool)) for value in values):
-        return np.array(values)
-    return np.array([None if value is None else str(value) for value in values], object)
+    return values
 
 
 def _splits(graph: Any, attribute: str) -> dict[str, list[int]]:

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 
 from nagphormer.data.checks import SPLITS
 from nagphormer.data.graph import Graph, from_scipy
+from nagphormer.data.tensors import as_mask
 from nagphormer.errors import UserError
 
 Split = str | int
@@ -58,8 +59,9 @@ def read_split(path: str | os.PathLike[str], split: Split) -> dict[str, np.ndarr
         if isinstance(split, bool) or split not in stored:
             raise UserError(f"{path} has no split {split!r}: {describe_splits(stored)}")
         if isinstance(split, int):
-            return {name: file[key][split] for name, key in zip(SPLITS, _ROW_KEYS, strict=True)}  # (S, N) -> (N,)
-        return {name: file[key] for name, key in zip(SPLITS, _SPLIT_KEYS[split], strict=True)}
+            return {name: as_mask(file[key][split], key) for name, key in zip(SPLITS, _ROW_KEYS, strict=True)}  # (S, N)
+        keys = zip(SPLITS, _SPLIT_KEYS[split], strict=True)
+        return {name: as_mask(file[key], key) if key.endswith("mask") else file[key] for name, key in keys}
 
 
 def stored_splits(path: str | os.PathLike[str]) -> list[Split]:

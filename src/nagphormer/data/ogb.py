@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from nagphormer.data.graph import Graph, from_edges
-from nagphormer.data.tensors import as_labels
 from nagphormer.errors import UserError
 
 BLOCK_BYTES = 1 << 24
@@ -47,7 +46,7 @@ def read_ogb(folder: str | os.PathLike[str], scheme: str | None = None) -> Graph
         edges[1],
         num_nodes,
         features=features,
-        labels=None if labels is None else as_labels(labels),
+        labels=labels,
         splits=splits,
         name=folder.resolve().name,
     )

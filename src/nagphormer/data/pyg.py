@@ -9,7 +9,7 @@ import numpy as np
 
 from nagphormer.data.checks import check_weights
 from nagphormer.data.graph import Graph, from_edges, from_scipy
-from nagphormer.data.tensors import as_array, as_labels, as_matrix, as_splits, check_split
+from nagphormer.data.tensors import as_array, as_ends, as_matrix, as_splits, check_split
 from nagphormer.errors import UserError
 from nagphormer.progress import note
 
@@ -35,10 +35,9 @@ def from_pyg(data: Any, split: int = 0) -> Graph:
     data, splits = _single_graph(data)
     if splits:
         check_split(split, 1)
-    labels = getattr(data, "y", None)
     return unlabeled(
         data,
-        labels=None if labels is None else as_labels(labels),
+        labels=getattr(data, "y", None),
         splits=splits or as_splits(lambda name: getattr(data, name, None), split),
     )
 
@@ -50,13 +49,12 @@ def unlabeled(data: Any, **parts: Any) -> Graph:
             f"{type(data).__name__} has nodes of several types, which this model does not know: "
             f"pass data.to_homogeneous(), or build a Data from one node type and its edges"
         )
-    features = getattr(data, "x", None)
-    parts["features"] = None if features is None else as_matrix(features)
+    parts["features"] = getattr(data, "x", None)
     if getattr(data, "edge_index", None) is not None:
-        source, target = as_array(data.edge_index)  # (2, E)
+        source, target = as_ends(data.edge_index)
         return from_edges(source, target, _num_nodes(data), _weights(data, len(source)), **parts)
     if getattr(data, "adj_t", None) is not None:
-        return from_scipy(as_matrix(data.adj_t), **parts)
+        return from_scipy(as_matrix(data.adj_t, "adj_t"), **parts)
     raise UserError(f"{type(data).__name__} has neither edge_index nor adj_t: is it a PyG graph?")
 
 
@@ -91,9 +89,13 @@ def _weights(data: Any, num_edges: int) -> np.ndarray | None:
         value = getattr(data, attribute, None)
         if value is None or (attribute == "weight" and np.shape(value)[:1] != (num_edges,)):  # of nodes, or a graph
             continue
-        weights = as_array(value)
-        if weights.dtype.kind in "biuf" and weights.size == len(weights):
+        weights = as_array(value, attribute)
+        if weights.dtype.kind in "biuf" and weights.ndim and weights.size == len(weights):
+            if attribute == "edge_attr":
+                note("edge_attr, one number an edge, is taken as weights: where it says something else, set it to None")
             return _checked(weights.reshape(-1), attribute)
+        if attribute == "edge_weight":
+            raise UserError(f"edge_weight must hold a number for each edge, not {weights.dtype} of {weights.shape}")
         note(f"{attribute} of shape {weights.shape} is not used: a weight is one number an edge")
     return None
 
