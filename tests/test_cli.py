@@ -315,6 +315,20 @@ def test_what_the_parser_refuses_is_one_line_and_exit_code_2_too(command, messag
 
 
 @pytest.mark.slow
+def test_what_cannot_be_written_is_one_line(graph_path):
+    for words, out, said in (
+        (f"info {graph_path}", "/dev/full", "No space left on device"),
+        (f"import --edges {graph_path}/x --out /proc/x", os.devnull, "/x"),
+        (f"info {graph_path} --json", None, ""),
+    ):
+        command = f"{sys.executable} -m nagphormer {words} >{'&-' if out is None else out}"
+        found = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True)
+        assert "Traceback" not in found.stderr
+        assert said in found.stderr
+        assert found.returncode == (2 if said else 0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["info", "GRAPH"], ["--help"], ["info", "nowhere"]])
 def test_a_closed_pipe_ends_it_quietly(words, graph_path):
     there, here = os.pipe()

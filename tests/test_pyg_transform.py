@@ -62,3 +62,8 @@ def test_nodes_of_several_types_are_refused():
     data["paper"].x = torch.ones(2, 2)
     with pytest.raises(UserError, match="to_homogeneous"):
         HopTokens(1)(data)
+
+
+def test_a_data_set_of_several_graphs_is_refused():
+    with pytest.raises(UserError, match="holds several graphs"):
+        HopTokens(2)([Data(x=torch.eye(3)), Data(x=torch.eye(3))])

@@ -5,7 +5,7 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 from cyclopts import (
     App,
@@ -98,10 +98,15 @@ def main() -> None:
     try:
         _launch()
     except BrokenPipeError:  # as with `| head`: nobody reads any more
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):  # Python still writes what it holds back, and would complain
-            os.dup2(nowhere, stream.fileno())
+        _to_nowhere(sys.stdout, sys.stderr)
         sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:  # a disk that is full, a folder that cannot be written to
+        print(
+            f"nagphormer: {error.strerror or error}" + (f": {error.filename}" if error.filename else ""),
+            file=sys.stderr,
+        )
+        _to_nowhere(sys.stdout)
+        sys.exit(2)
     except KeyboardInterrupt:
         terminal.stopped("interrupted")
         sys.exit(130)
@@ -120,7 +125,16 @@ def _launch() -> None:
             raise stop.__context__ from None
         raise
     finally:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as where it was closed before the start
+            sys.stdout.flush()
+
+
+def _to_nowhere(*streams: TextIO) -> None:
+    """Python still writes at its end what streams hold back, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        if stream is not None:
+            os.dup2(nowhere, stream.fileno())
 
 
 def _explain(error: CycloptsError) -> str:

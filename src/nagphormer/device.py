@@ -73,7 +73,7 @@ def resolve_device(device: str | None) -> str:
 
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if kind(device) != "cuda":
+    if not isinstance(device, str) or kind(device) != "cuda":
         raise UserError(f"unknown device {device!r}: use cpu, cuda or cuda:0")
     if not torch.cuda.is_available():
         raise UserError(f"device {device!r} was asked for, but torch sees no GPU: use device='cpu'")

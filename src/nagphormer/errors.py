@@ -2,6 +2,8 @@
 
 import sys
 from difflib import get_close_matches
+from math import isfinite
+from numbers import Integral, Real
 from typing import Any
 
 OTHER_NAMES = {
@@ -84,8 +86,22 @@ class MissingExtra(UserError, ImportError):
         super().__init__(f"{purpose} needs the package {package}: pip install 'nagphormer[{extra}]'")
 
 
-def nearest(word: str, known: list[str]) -> str:
+def check_whole(name: str, value: Any) -> None:
+    """Refuse what is no whole number."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise UserError(f"{name} must be a whole number, not {value!r}")
+
+
+def check_finite(name: str, value: Any) -> None:
+    """Refuse what is no number."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value):
+        raise UserError(f"{name} must be a finite number, not {value!r}")
+
+
+def nearest(word: Any, known: list[str]) -> str:
     """A hint such as ` Did you mean 'pubmed'?`, or nothing when no known word is close or means the same."""
+    if not isinstance(word, str):
+        return ""
     spelled = {_plain(name): name for name in known}
     other = OTHER_NAMES.get(_plain(word))
     close = [other] if other in spelled else get_close_matches(_plain(word), list(spelled), n=1)

@@ -252,6 +252,7 @@ class NodeClassifier:
             tokens: its token store, for graphs whose tokens should stay on disk; made in memory by default.
         """
         check_graph(graph)
+        _check_store(tokens)
         if y is not None:
             raise UserError("y is not read, since the graph holds the labels: give them to the graph, and leave y out")
         with shown(self.verbose):
@@ -377,6 +378,7 @@ class NodeClassifier:
         """
         run = self._fitted()
         check_metric(metric)
+        _check_store(tokens)
         with shown(self.verbose):
             graph = predict.fitting(run, graph)
             nodes, target = predict.question(run, graph, split)
@@ -432,6 +434,7 @@ class NodeClassifier:
         self, work: Any, graph: Graph, nodes: Any, node_ids: Any, split: str | None, tokens: TokenStore | None
     ) -> Any:
         run = self._fitted()
+        _check_store(tokens)
         if split is not None and (nodes is not None or node_ids is not None):
             raise UserError("give nodes, node_ids or split, one of them")
         with shown(self.verbose):
@@ -455,3 +458,9 @@ class NodeClassifier:
     def _keep(self, source: TokenSource, graph: Graph) -> None:
         """Hold a graph's tokens until those of another are asked for; ids matter where eigenvectors are turned."""
         self.tokens_, self._tokens_of = source, (graph.fingerprint, graph.ids)
+
+
+def _check_store(tokens: Any) -> None:
+    """Refuse anything but a token store where one is given."""
+    if tokens is not None and not isinstance(tokens, TokenStore):
+        raise UserError(f"tokens must be a TokenStore, not {tokens!r}: TokenStore.open(path) opens one")

@@ -169,7 +169,7 @@ def measure(target: np.ndarray, probability: np.ndarray) -> dict[str, float | No
 
 def check_metric(metric: str) -> None:
     """Refuse a name that is none of `METRICS`."""
-    if metric not in METRICS:
+    if not isinstance(metric, str) or metric not in METRICS:
         raise UserError(f"unknown metric {metric!r}: use {', '.join(METRICS)}.{nearest(metric, list(METRICS))}")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from nagphormer.data.graph import Graph, check_graph
 from nagphormer.data.splits import draw_folds, labeled_nodes, with_splits
 from nagphormer.device import machine
-from nagphormer.errors import UserError
+from nagphormer.errors import UserError, check_whole
 from nagphormer.estimator import NodeClassifier
 from nagphormer.metrics import check_metric
 from nagphormer.settings import TokenSettings
@@ -69,7 +69,7 @@ def cross_validate(
     [100, 100, 100]
     """
     check_metric(metric)
-    check_graph(graph)
+    _check_kinds(clf, graph)
     return _fits(clf, _folded(graph, labeled_nodes(graph), folds, seed), metric, "test", _Tokens())
 
 
@@ -99,7 +99,7 @@ def search(
     >>> len(found.results_), sorted(found.best_params_)
     (4, ['hops', 'lr'])
     """
-    check_graph(graph)
+    _check_kinds(clf, graph)
     candidates = _candidates(grid)
     tried = [_like(clf).set_params(**params) for params in candidates]
     settings = [each.settings_for(graph) for each in tried]  # refuses wrong values before any work
@@ -183,6 +183,7 @@ def _fits(clf: NodeClassifier, graphs: list[Graph], metric: str, split: str, tok
 
 def _folded(graph: Graph, nodes: np.ndarray, folds: int, seed: int) -> list[Graph]:
     """The graph with another fold held out as `test` each time, and the next as `val`."""
+    check_whole("folds", folds)
     if not 3 <= folds <= len(nodes):
         raise UserError(
             f"folds={folds} of {len(nodes):,} labeled nodes: one fold is held out, one stops the training and the rest "
@@ -203,6 +204,8 @@ def _candidates(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]])
                 )
         found = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     else:
+        if isinstance(grid, str) or not isinstance(grid, Iterable):
+            raise UserError(f"the grid is {grid!r}: give a dict of lists, or a list of dicts")
         found = []
         for each in grid:
             if not isinstance(each, Mapping):
@@ -211,6 +214,13 @@ def _candidates(grid: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]])
     if not found:
         raise UserError("the grid holds nothing to try: give at least one value for every parameter")
     return found
+
+
+def _check_kinds(clf: NodeClassifier, graph: Graph) -> None:
+    """Refuse anything but a NodeClassifier and a Graph."""
+    if not isinstance(clf, NodeClassifier):
+        raise UserError(f"a NodeClassifier is needed, such as NodeClassifier(hops=3), not {clf!r}")
+    check_graph(graph)
 
 
 def _monitored(graph: Graph, clf: NodeClassifier) -> str:

@@ -9,13 +9,11 @@ import inspect
 import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
-from math import isfinite
-from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from nagphormer.errors import UserError, nearest
+from nagphormer.errors import UserError, check_finite, check_whole, nearest
 from nagphormer.progress import note
 
 Dtype = Literal["float16", "bfloat16", "float32"]
@@ -395,13 +393,13 @@ def _check_values(config: Any) -> None:
             if not isinstance(value, bool):
                 raise UserError(f"{name} must be true or false, not {value!r}")
         elif int in kinds:
-            if not isinstance(value, Integral) or isinstance(value, bool):
-                raise UserError(f"{name} must be a whole number, not {value!r}")
+            check_whole(name, value)
             object.__setattr__(config, name, int(value))
         elif float in kinds:
-            if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(value):
-                raise UserError(f"{name} must be a finite number, not {value!r}")
+            check_finite(name, value)
             object.__setattr__(config, name, float(value))
+        elif not isinstance(value, str):
+            raise UserError(f"{name} must be text, not {value!r}")
 
 
 def _check_least(config: object, least: int, *names: str) -> None:

@@ -89,7 +89,7 @@ def _objects(*values):
         np.ma.masked_array([0, 1, 7, 1], mask=[False, False, True, False]),
         pa.array([0, 1, None, 1]),
     ],
-    ids=repr,
+    ids=["integers", "floats", "column", "column of floats", "objects", "mixed", "masked", "arrow"],
 )
 def test_numbers_are_classes_whatever_holds_them(given):
     names, labels = read_labels(given)

@@ -91,6 +91,8 @@ def load_graph(
         raise UserError(f"unknown split {split!r}: use 'random', 'public', 'fixed' or the number of a stored split")
     if isinstance(name_or_path, str) and (name_or_path in DATASETS or _provided(name_or_path)):
         return _load_named(name_or_path, split, seed, allow_pickle)
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise UserError(f"the name of a data set or a path is needed, not {name_or_path!r}")
     path = Path(name_or_path)
     if not path.exists():
         raise UserError(_not_found(name_or_path))

@@ -5,6 +5,7 @@ Shapes: N nodes, n nodes asked for
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +50,11 @@ def _find(graph: Graph, node_ids: Any) -> np.ndarray:
     import pyarrow.compute as pc
 
     ids = pa.array(np.arange(graph.num_nodes)) if graph.ids is None else graph.ids
-    wanted = pa.array(np.atleast_1d(np.asarray(node_ids)).tolist())
+    try:
+        listed = [node_ids] if isinstance(node_ids, str | set) or not isinstance(node_ids, Iterable) else list(node_ids)
+        wanted = pa.array(np.asarray(listed).tolist())
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"node_ids must be ids as the graph has them, {ids.type}: {error}") from error
     try:
         place = pc.index_in(wanted.cast(ids.type), value_set=ids)
     except pa.ArrowException as error:

@@ -44,6 +44,10 @@ def from_pyg(data: Any, split: int = 0) -> Graph:
 
 def unlabeled(data: Any, **parts: Any) -> Graph:
     """A graph of what tokens depend on, edges and features; `parts` are further ones of `from_scipy`."""
+    if hasattr(data, "__getitem__") and not hasattr(
+        data, "keys"
+    ):  # a data set, whose edge_index is that of all its graphs
+        raise UserError(f"{type(data).__name__} holds several graphs: give one of them, or pass transform= to it")
     if hasattr(data, "node_types") and hasattr(data, "edge_types"):
         raise UserError(
             f"{type(data).__name__} has nodes of several types, which this model does not know: "

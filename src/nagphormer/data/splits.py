@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nagphormer.data.graph import Graph, check_graph
-from nagphormer.errors import UserError
+from nagphormer.errors import UserError, check_finite, check_whole
 
 
 def random_split(graph: Graph, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:
@@ -27,6 +27,8 @@ def random_split(graph: Graph, train: float = 0.6, val: float = 0.2, seed: int =
     >>> [len(graph.splits[name]) for name in ("train", "val", "test")]
     [6, 2, 2]
     """
+    check_finite("train", train)
+    check_finite("val", val)
     if not (train > 0 and val >= 0 and train + val <= 1):
         raise UserError(
             f"train={train} and val={val} do not fit: train must be above 0, val at least 0, "
@@ -174,6 +176,8 @@ def labeled_nodes(graph: Graph) -> np.ndarray:
 
 
 def _check_counts(train: int, val: int) -> None:
+    check_whole("train", train)
+    check_whole("val", val)
     if train < 1 or val < 0:
         raise UserError(f"train={train} and val={val} do not fit: train must be at least 1 and val at least 0")
 
@@ -189,6 +193,7 @@ def _drawn(graph: Graph, **splits: Any) -> Graph:
 
 
 def _random_state(seed: int) -> np.random.RandomState:
+    check_whole("seed", seed)
     if not 0 <= seed < 2**32:
         raise UserError(f"seed must be at least 0 and below 2**32, not {seed}")
     return np.random.RandomState(seed)

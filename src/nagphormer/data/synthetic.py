@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from nagphormer.data.graph import Graph, from_parts
-from nagphormer.errors import UserError
+from nagphormer.errors import UserError, check_whole
 
 POWER = 2.5
 """Exponent of the degree distribution."""
@@ -41,6 +41,9 @@ def synthetic_graph(
     >>> synthetic_graph(1000, 5000, 8, 4).num_nodes
     1000
     """
+    numbers = {"num_nodes": num_nodes, "num_edges": num_edges, "num_features": num_features, "num_classes": num_classes}
+    for what, number in numbers.items():
+        check_whole(what, number)
     if num_nodes < 2 or num_classes < 1 or num_edges < 1 or num_features < 0:
         raise UserError("a synthetic graph needs at least 2 nodes, 1 edge and 1 class")
     if num_edges > num_nodes * (num_nodes - 1) // 4:

@@ -59,8 +59,9 @@ def splits_of(run: Run, graph: Graph) -> tuple[Mapping[str, np.ndarray], bool]:
 
 def nodes_of_split(run: Run, graph: Graph, split: str) -> tuple[np.ndarray, bool]:
     """All nodes of a split, labeled or not, and whether it is the run's own."""
-    if split not in SPLITS:
-        raise UserError(f"unknown split {split!r}: use train, val or test")
+    if not isinstance(split, str) or split not in SPLITS:
+        given = repr(split) if isinstance(split, str) else type(split).__name__
+        raise UserError(f"unknown split {given}: use train, val or test; labels are the graph's")
     splits, of_run = splits_of(run, graph)
     nodes = splits.get(split, np.empty(0, np.int64))
     if len(nodes) == 0:

@@ -25,7 +25,7 @@ import torch
 from nagphormer.data.components import connected_components
 from nagphormer.data.graph import Graph, check_graph
 from nagphormer.device import gpu_memory, resolve_device
-from nagphormer.errors import UserError
+from nagphormer.errors import UserError, check_whole
 from nagphormer.files import format_size
 from nagphormer.progress import note, stage
 from nagphormer.tokens.engine import LANES, engine, round_up
@@ -107,6 +107,7 @@ def solve(
     time_limit: float = 1800.0,
 ) -> Eigenpairs:
     """Like `laplacian_encoding`, with eigenvalues and residuals."""
+    check_whole("dim", dim)
     if dim < 1:
         raise UserError(f"the encoding needs at least 1 dimension, not {dim}")
     device = device_for_search(graph, dim, resolve_device(device))
