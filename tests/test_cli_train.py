@@ -35,7 +35,6 @@ COLUMNS = ["node_id", "prediction", "probability", "p_ash", "p_birch", "p_cedar"
 COLUMNS += ["label", "split", "correct"]
 RUN_FILES = [
     "config.yaml",
-    "fitted.safetensors",
     "manifest.json",
     "metrics.jsonl",
     "model.safetensors",

@@ -584,7 +584,7 @@ def test_a_loaded_classifier_has_all_that_a_fitted_one_has(graph, fitted, saved)
 
 def test_a_run_folder_holds_no_pickle(saved):
     names = sorted(path.name for path in saved.iterdir())
-    arrays = [f"{name}.safetensors" for name in ("fitted", "model", "splits")]
+    arrays = [f"{name}.safetensors" for name in ("model", "splits")]
     assert names == sorted(["config.yaml", "manifest.json", "metrics.jsonl", *arrays])
     for path in saved.iterdir():
         with pytest.raises(Exception), open(path, "rb") as file:  # noqa: B017, PT011 (any will do)

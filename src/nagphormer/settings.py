@@ -75,7 +75,8 @@ class TokenSettings:
             for each in fields(self)
             if "before" in each.metadata and getattr(self, each.name) != each.metadata["before"]
         )
-        return f"tokens-{fingerprint[:8]}-hops{self.hops}-encoding{self.encoding_dim}{scaling}{younger}"
+        dtype = "" if self.dtype == "float16" else f"-{self.dtype}"
+        return f"tokens-{fingerprint[:8]}-hops{self.hops}-encoding{self.encoding_dim}{scaling}{dtype}{younger}"
 
     def refuse_other(self, wanted: "TokenSettings", where: str) -> None:
         """Refuse these settings, those of tokens that lie `where`, unless they are the ones wanted."""

@@ -142,6 +142,18 @@ def test_several_labels_come_back_from_networkx(names):
     assert back.labels.tolist() == graph.labels.tolist()
 
 
+def test_classes_of_numbers_are_compared_with_numbers():
+    """A table calls labels 1, 2 and 3 so; PyG has a class 0 that is empty."""
+    by_table, by_pyg = graph_with(["1", "3", "2", ""]), graph_with([1, 3, 2, -1])
+    nodes = np.arange(3)
+    assert Classes.of(by_table).targets(by_pyg, nodes).tolist() == [0, 2, 1]
+    assert Classes.of(by_pyg).targets(by_table, nodes).tolist() == [1, 3, 2]
+    with pytest.raises(UserError, match="class '0', which the model has never seen: it knows 1, 2, 3"):
+        Classes.of(by_table).targets(graph_with([0, 1, 2, -1]), nodes)
+    several, named = graph_with([[1, 0], [1, 1]]), graph_with([[1, 0], [1, 1]], class_names=["1", "0"])
+    assert Classes.of(several).targets(named, np.arange(2)).tolist() == [[0, 1], [1, 1]]
+
+
 def test_a_model_of_the_older_spelling_is_compared_by_name():
     older = Classes(2, ("false", "true"), multi_label=False)
     assert older.targets(graph_with([True, False]), np.arange(2)).tolist() == [1, 0]

@@ -218,3 +218,11 @@ def test_a_read_only_folder_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(UserError, match=r"cannot write .*graph \(Read-only file system\)"):
         full_graph().save(tmp_path / "graph")
+
+
+def test_the_fingerprint_that_0_1_0_wrote_is_that_of_arrays_and_not_taken_for_that_of_values(path):
+    manifest = json.loads((path / "graph.json").read_text())
+    for key in ("feature_kind", "feature_names"):
+        manifest.pop(key, None)
+    (path / "graph.json").write_text(json.dumps(manifest | {"fingerprint": "0" * 64}))
+    assert open_graph(path).fingerprint == full_graph().fingerprint

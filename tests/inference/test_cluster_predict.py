@@ -1,9 +1,13 @@
 """A data set of predictions made by Ray's workers must hold what one process predicts."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pyarrow.parquet as parquet
 import pytest
 
-from nagphormer import UserError, hop_tokens, load_graph, synthetic_graph
+from nagphormer import NodeClassifier, UserError, hop_tokens, load_graph, random_split, synthetic_graph
 from nagphormer.inference import cluster
 from nagphormer.inference.predict import open_source
 from nagphormer.inference.table import write_predictions
@@ -47,6 +51,39 @@ def test_a_local_cluster_writes_a_data_set(place, run):
     assert "2,500 nodes" in output
     assert [path.name for path in (place / "labels").iterdir()] == ["part-00000.parquet"]
     assert len(parquet.read_table(place / "labels")) == 2500
+
+
+def test_tokens_with_other_statistics_are_refused_before_any_worker_starts(tmp_path, own_cache, monkeypatch):
+    monkeypatch.setattr(cluster, "connected", lambda address: pytest.fail("asked the cluster"))
+    graph = synthetic_graph(300, 900, 12, 3)
+    whole, part = random_split(graph), graph.subgraph(range(200))
+    clf = NodeClassifier(epochs=1, hidden_dim=16, num_heads=2, hops=2, feature_scaling="standardize").fit(whole)
+    clf.save(tmp_path / "run")
+    part.save(tmp_path / "part")
+    tokens = hop_tokens(part, 2, feature_scaling="standardize", out=tmp_path / "tokens", device="cpu")
+    trained, opened = load_run(tmp_path / "run"), load_graph(tmp_path / "part")
+    with pytest.raises(UserError, match="standardized by another mean and deviation"):
+        cluster.write_data_set(trained, tmp_path / "run", opened, tmp_path / "out", "local", tokens.path)
+
+
+def test_features_in_another_order_reach_the_workers(tmp_path, run, own_cache, monkeypatch):
+    graph = synthetic_graph(300, 900, 4, 3)
+    named = random_split(replace(graph, feature_names=("a", "b", "c", "d")))
+    clf = NodeClassifier(epochs=1, hidden_dim=16, num_heads=2, hops=2).fit(named)
+    clf.save(tmp_path / "run")
+    order = [3, 1, 0, 2]
+    names = tuple("abcd"[column] for column in order)
+    turned = replace(named, features=named.features[:, order], feature_names=names)
+    turned.save(tmp_path / "turned")
+    hop_tokens(turned, 2, statistics=clf, out=tmp_path / "tokens", device="cpu")
+    monkeypatch.setattr(cluster, "gather", lambda ray, parts, *_, **__: parts.write(0))  # as a worker does it
+    monkeypatch.setattr(cluster, "connected", lambda address: nullcontext())
+    monkeypatch.setattr(cluster, "workers", lambda ray: [SimpleNamespace(memory=1)])
+    code, _, error = run("predict", "run", "turned", "--out=out", "--tokens=tokens", "--cluster=local")
+    assert code == 0, error
+    found = parquet.read_table(tmp_path / "out" / "part-00000.parquet")
+    probability = clf.predict_proba(named)
+    assert found["p_0"].to_pylist() == pytest.approx(probability[:, 0].tolist(), abs=1e-6)
 
 
 def test_without_tokens_or_a_graph_folder_it_is_refused(place, own_cache):

@@ -2,14 +2,17 @@
 
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from nagphormer import NodeClassifier, UserError, from_scipy, hop_tokens, load_graph, random_split
+from nagphormer import NodeClassifier, UserError, from_scipy, hop_tokens, load_graph, progress, random_split
 from nagphormer.data.checks import check_ids
+from nagphormer.tokens import fitted
 from nagphormer.tokens.fitted import ENOUGH, LEAST, SPARE, Fitted, agreement
+from nagphormer.tokens.laplacian import solve
 
 QUICK = {"hops": 2, "hidden_dim": 16, "num_heads": 2, "epochs": 30, "lr": 0.01, "device": "cpu", "precision": "fp32"}
 SIZE = 120
@@ -145,12 +148,15 @@ def test_what_was_not_fitted_cannot_be_asked_for(leveled, tmp_path):
     with pytest.raises(UserError, match="encoding_dim=2 was asked for, but the run was trained with 0"):
         hop_tokens(graph, 2, encoding_dim=2, feature_scaling="standardize", statistics=clf)
     plain = NodeClassifier(feature_scaling="none", **QUICK | {"epochs": 1}).fit(graph)
-    with pytest.raises(UserError, match="the run was trained without it"):
+    with pytest.raises(UserError, match="the run was trained with 'none': leave it out"):
         hop_tokens(graph, 2, feature_scaling="standardize", statistics=plain)
     with pytest.raises(UserError, match="takes a fitted NodeClassifier or the folder of a run, not 3"):
         hop_tokens(graph, 2, statistics=3)
-    with pytest.raises(UserError, match="is no run with statistics of its own"):
+    with pytest.raises(UserError, match="is not a run folder"):
         hop_tokens(graph, 2, statistics=tmp_path)
+    old = NodeClassifier.load(Path(__file__).parent.parent / "frozen" / "run-default")
+    with pytest.raises(UserError, match=r"this classifier is of 0\.1\.0, which kept no mean"):
+        hop_tokens(graph, 2, statistics=old)
 
 
 def test_eigenvectors_of_a_graph_with_fewer_edges_are_turned_to_those_of_training(encoded):
@@ -194,18 +200,19 @@ def test_a_graph_that_has_little_to_do_with_that_of_training_is_refused(encoded)
         encoded[1].predict(communities(seed=7))
 
 
-@pytest.mark.parametrize("common", [0, 1, 69])
+@pytest.mark.parametrize("common", [0, 1, 119])
 def test_too_few_common_nodes_say_nothing_of_eigenvectors(encoded, common):
     _, clf = encoded
     ids = np.array([f"new{n}" for n in range(300)], object)
     ids[:common] = [f"n{n}" for n in range(common)]
     other = replace(communities(seed=7), ids=check_ids(ids, 300))
-    with pytest.raises(UserError, match=f"{common} nodes in common with that of training, and eigenvectors need 70"):
+    with pytest.raises(UserError, match=f"{common} nodes in common with that of training, and eigenvectors need 120"):
         clf.predict(other)
     store = hop_tokens(other, 2, encoding_dim=2, feature_scaling=clf.config_.feature_scaling)
     if common < 20:  # two vectors are compared as they are
+        mine = replace(clf.fitted_, mean=None)
         with pytest.raises(UserError, match="eigenvectors need 20"):
-            replace(clf.fitted_, mean=None).refuse_other(other, {}, store.encoding, "these are")
+            mine.refuse_other(other, replace(store.manifest, statistics_of=mine.graph), store.encoding, "these are")
 
 
 def test_enough_common_nodes_are_too_many_to_agree_by_chance():
@@ -236,8 +243,8 @@ def test_tokens_whose_eigenvectors_turned_away_are_refused(encoded):
     store = hop_tokens(fewer, 2, encoding_dim=2, feature_scaling=clf.config_.feature_scaling, statistics=clf)
     np.testing.assert_allclose(clf.predict_proba(fewer, tokens=store), clf.predict_proba(fewer), atol=1e-6)
     wrong = replace(clf.fitted_, encoding=-clf.fitted_.encoding)
-    with pytest.raises(UserError, match="eigenvectors that agree with training's by -"):
-        wrong.refuse_other(fewer, store.manifest.statistics, store.encoding, "these are")
+    with pytest.raises(UserError, match="agree with those of training by -"):
+        wrong.refuse_other(fewer, store.manifest, store.encoding, "these are")
 
 
 def test_eigenvectors_of_an_older_store_are_read_from_its_tokens(tmp_path):
@@ -257,6 +264,157 @@ def test_a_damaged_file_of_eigenvectors_is_found(tmp_path):
         store.verify()
 
 
+def bridged(bridges, size=100):
+    """Four rings of nodes, each a class, joined in a chain by single edges, of which those named are there."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), size)
+    near = np.triu(rng.random((4 * size, 4 * size)) < np.where(labels[:, None] == labels, 0.08, 0), 1)
+    for part in range(4):
+        ring = part * size + np.arange(size)
+        near[ring, np.roll(ring, 1)] = True
+    for part in bridges:
+        near[part * size, part * size + size] = True
+    features = rng.standard_normal((4 * size, 3))
+    return random_split(from_scipy(sp.coo_array(near | near.T), features, labels))
+
+
+def test_a_graph_that_falls_apart_keeps_what_told_its_parts_from_each_other():
+    clf = NodeClassifier(encoding_dim=3, **QUICK).fit(bridged([0, 1, 2]))
+    assert clf.score(bridged([0, 1, 2])) > 0.95
+    for lost in ([1, 2], [0, 2], [0, 1], []):
+        cut = bridged(lost)
+        assert agreement(clf.fitted_.encoding, clf.fitted_.encoding_of(cut, "cpu")) > 0.9
+        assert (clf.predict(cut) == cut.labels).mean() > 0.95
+
+
+def test_what_is_lost_of_an_eigenvector_is_zero_and_not_noise(encoded):
+    graph, clf = encoded
+    noise = np.random.default_rng(0).standard_normal(graph.num_nodes)
+    wanted = np.stack([clf.fitted_.encoding[:, 0], noise / np.linalg.norm(noise)], axis=1)
+    turned = replace(clf.fitted_, encoding=wanted).encoding_of(without_edges(graph, 0.02), "cpu")
+    lengths = np.linalg.norm(turned, axis=0)
+    assert lengths[0] > 0.9
+    assert lengths[1] < 0.3
+
+
+def test_vectors_beyond_those_wanted_are_looked_at(encoded, monkeypatch):
+    graph, clf = encoded
+    swapped = replace(clf.fitted_, encoding=solve(graph, 6, device="cpu").vectors[:, 4:])
+    fewer = without_edges(graph, 0.01)
+    assert agreement(swapped.encoding, swapped.encoding_of(fewer, "cpu")) > 0.9
+    monkeypatch.setattr(fitted, "SPARE", 0)
+    with pytest.raises(UserError, match="agree with those of training by"):
+        swapped.encoding_of(fewer, "cpu")
+
+
+def test_how_far_eigenvectors_agree_is_said_also_of_tokens_that_are_there(encoded, tmp_path, monkeypatch, capsys):
+    graph, clf = encoded
+    monkeypatch.setattr(progress, "_plain_lines", True)
+    fewer = without_edges(graph, 0.1, 3)
+    for _ in range(2):
+        store = hop_tokens(fewer, 2, statistics=clf, out=tmp_path / "tokens", device="cpu")
+        assert "agree by 1.00 on 300 common nodes, of 300" in capsys.readouterr().err
+    clf.predict(fewer, tokens=store)
+    assert "agree by 1.00 on 300 common nodes, of 300" in capsys.readouterr().err
+    NodeClassifier(encoding_dim=2, **QUICK | {"epochs": 1}).fit(graph)
+    assert "2 Laplacian eigenvectors are joined to the features: they tie the model" in capsys.readouterr().err
+
+
+def test_tokens_with_a_graphs_own_eigenvectors_are_not_those_of_a_run(encoded):
+    graph, clf = encoded
+    fewer = without_edges(graph, 0.02)
+    own = hop_tokens(fewer, 2, encoding_dim=2, feature_scaling=clf.config_.feature_scaling, device="cpu")
+    with pytest.raises(UserError, match=r"standardized by another|not turned to those of training"):
+        clf.predict(fewer, tokens=own)
+    plain = replace(clf.fitted_, mean=None)
+    with pytest.raises(UserError, match="eigenvectors that were not turned to those of training: make them with"):
+        plain.refuse_other(fewer, own.manifest, own.encoding, "these are")
+
+
+def test_tokens_for_a_run_have_its_scaling_and_encoding(leveled, encoded):
+    for (graph, clf), scaling, dim in ((leveled, "standardize", 0), (encoded, encoded[1].config_.feature_scaling, 2)):
+        part = graph.subgraph(np.arange(graph.num_nodes - 1))
+        for whole in (graph, part):
+            store = hop_tokens(whole, 2, statistics=clf, device="cpu")
+            assert (store.tokens.feature_scaling, store.tokens.encoding_dim) == (scaling, dim)
+            np.testing.assert_array_equal(clf.predict_proba(whole, tokens=store), clf.predict_proba(whole))
+
+
+def test_tokens_for_a_run_have_its_order_of_features(leveled):
+    graph, clf = leveled
+    order = [3, 1, 0, 2]
+    names = tuple(graph.feature_names[column] for column in order)
+    turned = replace(graph, features=graph.features[:, order], feature_names=names)
+    np.testing.assert_array_equal(
+        np.asarray(hop_tokens(turned, 2, statistics=clf, device="cpu")),
+        np.asarray(hop_tokens(graph, 2, statistics=clf, device="cpu")),
+    )
+
+
+def test_tokens_made_for_a_run_are_not_trained_on(leveled):
+    graph, clf = leveled
+    part = graph.subgraph(np.arange(1, SIZE))
+    store = hop_tokens(part, 2, statistics=clf, device="cpu")
+    with pytest.raises(UserError, match="made for a run that was trained there"):
+        NodeClassifier(**QUICK).fit(part, tokens=store)
+
+
+def test_columns_of_sparse_features_in_another_order_are_the_same_graph():
+    rng = np.random.default_rng(0)
+    features = sp.random_array((80, 200), density=0.05, rng=rng, dtype=np.float32, format="csr")
+    names = np.array([f"w{number}" for number in range(200)])
+    labels, edges = np.arange(80) % 2, sp.eye_array(80, k=1)
+    graph = random_split(from_scipy(edges, features, labels, feature_names=names))
+    clf = NodeClassifier(**QUICK | {"epochs": 3}).fit(graph)
+    order = rng.permutation(200)
+    turned = from_scipy(edges, features[:, order], labels, graph.splits, feature_names=names[order])
+    arranged = clf.fitted_.arranged(turned)
+    assert arranged.fingerprint == graph.fingerprint
+    np.testing.assert_array_equal(clf.predict_proba(turned), clf.predict_proba(graph))
+
+
+def test_a_run_is_carried_by_weights_settings_and_manifest(leveled, encoded, tmp_path):
+    for name, (graph, clf) in (("leveled", leveled), ("encoded", encoded)):
+        clf.save(tmp_path / name)
+        (tmp_path / f"{name}-carried").mkdir()
+        for file in ("model.safetensors", "config.yaml", "manifest.json"):
+            (tmp_path / f"{name}-carried" / file).write_bytes((tmp_path / name / file).read_bytes())
+        carried = NodeClassifier.load(tmp_path / f"{name}-carried")
+        np.testing.assert_allclose(carried.predict_proba(graph), clf.predict_proba(graph), atol=1e-5)
+        assert carried.score(graph) == clf.score(graph)  # by the graph's own splits
+    graph, clf = leveled
+    carried = NodeClassifier.load(tmp_path / "leveled-carried")
+    part = graph.subgraph(np.arange(SIZE // 2))
+    np.testing.assert_array_equal(carried.predict_proba(part), clf.predict_proba(part))
+    assert carried.feature_names_in_.tolist() == ["x0", "x1", "x2", "x3"]
+    with pytest.raises(UserError, match=r"carried here without encoding\.safetensors"):
+        NodeClassifier.load(tmp_path / "encoded-carried").predict(without_edges(encoded[0], 0.1))
+
+
+def test_a_graph_without_features_is_not_one_with_a_feature():
+    rng = np.random.default_rng(0)
+    edges = sp.random_array((60, 60), density=0.1, rng=rng)
+    bare = random_split(from_scipy(edges != 0, labels=np.arange(60) % 2))
+    with_one = random_split(from_scipy(edges != 0, rng.random((60, 1)), np.arange(60) % 2))
+    for trained, other, said in (
+        (bare, with_one, "trained on a graph without features, but this graph has 1"),
+        (with_one, bare, "trained on 1 features, but this graph has none"),
+    ):
+        clf = NodeClassifier(**QUICK | {"epochs": 1}).fit(trained)
+        with pytest.raises(UserError, match=said):
+            clf.predict(other)
+
+
+@pytest.mark.parametrize("scaling", ["none", "standardize", "row"])
+@pytest.mark.parametrize("way", ["never", "always"])
+def test_half_precision_features_that_are_mostly_zeros_are_trained_on(scaling, way):
+    rng = np.random.default_rng(0)
+    features = (rng.random((90, 100)) < 0.05).astype(np.float16)
+    graph = random_split(from_scipy(sp.eye_array(90, k=1), features, np.arange(90) % 3))
+    clf = NodeClassifier(feature_scaling=scaling, project_first=way, **QUICK | {"epochs": 2}).fit(graph)
+    assert clf.predict_proba(graph).shape == (90, 3)
+
+
 def test_agreement_is_the_mean_of_the_cosines():
     assert agreement(np.eye(2), np.array([[3.0, 0.0], [0.0, -1.0]])) == 0.0
     assert agreement(np.eye(2), np.array([[1.0, 0.0], [0.0, 0.0]])) == 0.5
@@ -267,14 +425,14 @@ def test_columns_of_zeros_agree_with_anything():
     assert agreement(wanted, np.array([[2.0, 1.0], [0.0, 1.0]])) == 1.0
     assert agreement(wanted, np.array([[-1.0, 1.0], [0.0, 1.0]])) == -1.0
     assert agreement(wanted, np.zeros((2, 2))) == 0.0
-    assert agreement(np.zeros((2, 2)), wanted) == 1.0
+    assert agreement(np.zeros((2, 2)), wanted) == 0.0  # nothing is known
 
 
-def test_a_damaged_file_of_what_was_fitted_is_refused(leveled, tmp_path):
-    leveled[1].save(tmp_path / "run")
-    (tmp_path / "run" / "fitted.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(UserError, match=r"fitted\.safetensors is damaged"):
-        Fitted.read(tmp_path / "run")
+def test_a_damaged_file_of_what_was_fitted_is_refused(encoded, tmp_path):
+    encoded[1].save(tmp_path / "run")
+    (tmp_path / "run" / "encoding.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(UserError, match=r"encoding\.safetensors or the manifest beside it is damaged"):
+        Fitted.given(tmp_path / "run")
 
 
 def test_predicting_where_training_was_needs_no_word(encoded):

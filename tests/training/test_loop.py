@@ -459,3 +459,11 @@ def test_every_seed_and_every_epoch_draws_other_dropout():
 def test_weights_decay_as_asked():
     for weight_decay in (0.0, 0.5):
         assert make_trainer(GRAPH, quick(weight_decay=weight_decay))._optimizer.weight_decay == weight_decay
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_patience_restarts_on_ties_where_it_is_asked_to(asked):
+    trainer = make_trainer(GRAPH, quick(patience=3, restart_on_ties=asked))
+    for epoch in range(1, 6):
+        trainer.stopping.update(epoch, 0.5, 1.0)
+    assert trainer.stopping.done is not asked

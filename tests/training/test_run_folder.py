@@ -50,7 +50,6 @@ def test_a_run_folder_holds_all_that_is_needed_and_no_pickle(folder):
         "model.safetensors",
         "config.yaml",
         "metrics.jsonl",
-        "fitted.safetensors",
         "splits.safetensors",
         "state",
     }

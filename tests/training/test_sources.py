@@ -10,8 +10,10 @@ from small import embedded, quick, source_of, sparse_graph, tokens_of
 
 from nagphormer import TokenStore, UserError, from_scipy, hop_tokens
 from nagphormer.cache import cache_folder
+from nagphormer.data.checks import check_ids
 from nagphormer.model.embedding import Embedding
 from nagphormer.tokens import store as store_module
+from nagphormer.tokens.fitted import Fitted
 from nagphormer.training.projection import ProjectedTokens
 from nagphormer.training.sources import StoredTokens, check_store, find_store, token_source, tokens_folder
 
@@ -120,9 +122,14 @@ def test_runs_that_need_the_same_tokens_share_a_folder_and_others_do_not():
 
 def test_a_store_beside_the_run_of_another_type_is_not_taken_for_its_own(tmp_path):
     graph, run, tokens = sparse_graph(), tmp_path / "run", tokens_of(quick())
-    hop_tokens(graph, 2, dtype="float32", out=tokens_folder(run, graph, tokens), device="cpu")
+    wide = replace(tokens, dtype="float32")
+    hop_tokens(graph, 2, dtype="float32", out=tokens_folder(run, graph, wide), device="cpu")
     assert find_store(run, graph, tokens, None) is None
-    assert find_store(run, graph, replace(tokens, dtype="float32"), None) is not None
+    assert find_store(run, graph, wide, None) is not None
+    beside = run.parent / tokens.folder_name(graph.fingerprint)
+    hop_tokens(graph, 2, dtype="float32", out=beside, device="cpu")  # as 0.1.0 called it
+    assert find_store(run, graph, tokens, None) is None
+    assert tokens_folder(run, graph, tokens) != beside
 
 
 def test_tokens_beside_a_run_are_used_and_a_cache_that_cannot_be_written_to_is_not(tmp_path, monkeypatch):
@@ -153,3 +160,17 @@ def test_the_store_of_training_is_found_before_one_in_the_cache_and_that_before_
 def test_tokens_are_stored_as_asked(dtype):
     tokens = replace(tokens_of(quick()), dtype=dtype)
     assert token_source(sparse_graph(), tokens, "stored", "cpu")._kind == getattr(torch, dtype)
+
+
+def test_tokens_for_a_run_lie_apart_from_those_for_another_run_and_for_other_ids(tmp_path):
+    graph, tokens = sparse_graph(), replace(tokens_of(quick()), feature_scaling="standardize")
+    mean = {"mean": [0.0] * graph.num_features, "std": [1.0] * graph.num_features}
+    one = replace(Fitted.of(graph, tokens, mean, None), graph="another")
+    other = replace(one, mean=one.mean + 1)
+    places = {tokens_folder(tmp_path / "run", graph, tokens, fitted) for fitted in (None, one, other)}
+    assert len(places) == 3
+    encoded = replace(one, encoding=np.ones((graph.num_nodes, 2), np.float32), encoding_dim=2)
+    for ids in (None, [f"n{number}" for number in range(graph.num_nodes)]):
+        named = replace(graph, ids=check_ids(ids, graph.num_nodes))
+        places.add(tokens_folder(tmp_path / "run", named, tokens, encoded))
+    assert len(places) == 5

@@ -22,10 +22,11 @@ def run(
         use: where tokens are and what to run on.
         split: train, val or test.
     """
-    from nagphormer.inference.predict import open_source, probabilities, question
+    from nagphormer.inference.predict import fitting, open_source, probabilities, question
     from nagphormer.metrics import measure
 
     trained, loaded, device = use.open(run, graph)
+    loaded = fitting(trained, loaded)
     nodes, target = question(trained, loaded, split)
     source = open_source(trained, loaded, device, use.tokens, run)
     facts = measure(target, probabilities(trained, source, nodes))

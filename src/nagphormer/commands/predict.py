@@ -40,7 +40,7 @@ def run(
         split: only the nodes of a split: train, val or test.
         cluster: address of a Ray cluster that predicts; without one, a local cluster is started.
     """
-    from nagphormer.inference.predict import open_source
+    from nagphormer.inference.predict import fitting, open_source
     from nagphormer.inference.table import check_table_path, write_predictions
 
     piped = str(out) == STDOUT
@@ -50,7 +50,8 @@ def run(
         check_table_path(out)
     if cluster is not None:
         _check_cluster(use, piped, nodes, split)
-    trained, loaded, device = use.open(run, graph)
+    trained, whole, device = use.open(run, graph)
+    loaded = fitting(trained, whole)
     chosen = _chosen(trained, loaded, nodes, split)
     count = loaded.num_nodes if chosen is None else len(chosen)
     if cluster is None:
@@ -59,7 +60,7 @@ def run(
     else:
         from nagphormer.inference.cluster import write_data_set
 
-        write_data_set(trained, run, loaded, out, cluster, use.tokens)
+        write_data_set(trained, run, whole, out, cluster, use.tokens)
     facts = {"path": str(out), "nodes": count, "classes": trained.classes.num_classes}
     text = f"wrote {out}: {count:,} nodes, {trained.classes.num_classes} classes"
     if piped:  # the table is the result

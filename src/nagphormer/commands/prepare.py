@@ -30,7 +30,7 @@ class TokenFlags:
     cluster: str | None = None
     """Address of a Ray cluster that makes the blocks; without one, a local cluster is started."""
     statistics: Path | None = None
-    """A run's folder, whose mean, deviation, order of features and eigenvectors are taken: tokens for that run."""
+    """A run's folder, whose scaling, mean, deviation, order of features and eigenvectors are taken: tokens for it."""
 
 
 def run(
@@ -62,7 +62,10 @@ def run(
         say("note: the graph has no features; log(1 + degree) stands for them")
     store = hop_tokens(loaded, out=out, **asdict(flags))
     _report(store)
-    say_next("train", graph, "--tokens", out, "--out", "my-run")
+    if flags.statistics is None:
+        say_next("train", graph, "--tokens", out, "--out", "my-run")
+    else:
+        say_next("predict", flags.statistics, graph, "--tokens", out, "--out", "predictions.csv")
 
 
 def _report(store: Any) -> None:

@@ -28,13 +28,12 @@ class UseFlags:
     """Let a data set's download be read from pickles, which can run any code."""
 
     def open(self, folder: Path, graph: str) -> tuple[Run, Graph, str]:
-        """The trained model, the graph, and the device to use."""
+        """The trained model, the graph as it is, and the device to use."""
         from nagphormer.data.datasets import load_graph
         from nagphormer.device import machine
-        from nagphormer.inference.predict import fitting
         from nagphormer.training.run_folder import load_run
 
         device = machine(self.device, self.gpu_memory).device
         trained = load_run(folder)
         loaded = load_graph(graph, seed=trained.config.seed, allow_pickle=self.allow_pickle)
-        return trained, fitting(trained, loaded), device
+        return trained, loaded, device

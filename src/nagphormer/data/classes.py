@@ -222,9 +222,10 @@ class Classes:
         if (labels < 0).any():
             raise UserError(f"{(labels < 0).sum():,} of the nodes have no label: leave them out of the split")
         names, known = graph.class_names, np.arange(graph.num_classes)
-        if self.names is not None and names is not None:
-            place = {name: number for number, name in enumerate(in_one_spelling(self.names).values())}
-            known = np.array([place.get(name, -1) for name in in_one_spelling(names).values()])
+        mine, theirs = self._comparable(graph)
+        if mine is not None and theirs is not None:
+            place = {name: number for number, name in enumerate(in_one_spelling(mine).values())}
+            known = np.array([place.get(name, -1) for name in in_one_spelling(theirs).values()])
         known = np.where(known < self.num_classes, known, -1)
         mapped = known[labels]
         if (mapped < 0).any():
@@ -235,16 +236,26 @@ class Classes:
             )
         return mapped
 
+    def _comparable(self, graph: Graph) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+        """Names of the model's and the graph's classes; numbers name those of one side that has none, if all are."""
+        mine, theirs = self.names, graph.class_names
+        named = mine if theirs is None else theirs if mine is None else ()
+        if named and all(map(_WHOLE_NUMBER.fullmatch, named)):
+            mine = mine or tuple(map(str, range(self.num_classes)))
+            theirs = theirs or tuple(map(str, range(graph.num_classes)))
+        return mine, theirs
+
     def _columns(self, graph: Graph) -> np.ndarray:
         """Where each label of a multi-label model stands in a graph's labels; by name where both have names."""
         if graph.num_classes != self.num_classes:
             raise UserError(f"the model knows {self.num_classes} labels, but the graph has {graph.num_classes}")
-        if self.names is None or graph.class_names is None:
+        mine, theirs = self._comparable(graph)
+        if mine is None or theirs is None:
             return np.arange(self.num_classes)
-        missing = set(self.names) - set(graph.class_names)
+        missing = set(mine) - set(theirs)
         if missing:
             raise UserError(f"the model knows label {min(missing)!r}, which the graph has not")
-        return np.array([graph.class_names.index(name) for name in self.names])
+        return np.array([theirs.index(name) for name in mine])
 
 
 def name_of(names: tuple[str, ...] | None, label: int) -> str:

@@ -333,7 +333,7 @@ def from_parts(
         names = tuple(map(str, class_names))
     if features is not None:
         features, columns = as_features(features)
-        feature_names = feature_names or columns
+        feature_names = columns if feature_names is None else feature_names
     checked = check_features(features, num_nodes)
     unweighted = matrix.data.dtype == bool or bool((matrix.data == 1).all())
     return Graph(

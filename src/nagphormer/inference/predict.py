@@ -41,7 +41,8 @@ def fitting(run: Run, graph: Graph) -> Graph:
     width = max(graph.num_features, 1)
     expected = plan.model.input_dim - plan.tokens.encoding_dim
     if width != expected:
-        raise UserError(f"the model was trained on {expected:,} features, but this graph has {width:,}")
+        has = f"{graph.num_features:,}" if graph.num_features else "none"
+        raise UserError(f"the model was trained on {expected:,} features, but this graph has {has}")
     if plan.tokens.fits and run.fitted is None and not run.is_of(graph):
         warnings.warn(
             "this is not the graph the model was trained on, and its run does not hold mean, deviation and "
@@ -53,7 +54,7 @@ def fitting(run: Run, graph: Graph) -> Graph:
 
 def splits_of(run: Run, graph: Graph) -> tuple[Mapping[str, np.ndarray], bool]:
     """The splits that a run is judged by on a graph, and whether they are the run's own: see `split_nodes`."""
-    of_run = run.is_of(graph) and (graph.drawn or not graph.splits)
+    of_run = bool(run.splits) and run.is_of(graph) and (graph.drawn or not graph.splits)
     return (run.splits if of_run else graph.splits), of_run
 
 

@@ -54,8 +54,8 @@ def hop_tokens(
         feature_scaling: `none`, `standardize` (columns) or `row` (rows sum to one).
         cluster: address of a Ray cluster whose workers make the blocks, or `local` to start one here; the graph must
             have been opened from a folder, and folder and `out` lie where all workers see them. The bytes are the same.
-        statistics: a fitted `NodeClassifier` or the folder of a run, whose mean, deviation, order of features and
-            eigenvectors are taken instead of the graph's own: tokens that this model can read.
+        statistics: a fitted `NodeClassifier` or the folder of a run, whose scaling, mean, deviation, order of features
+            and eigenvectors are taken instead of the graph's own: tokens that this model can read.
 
     Returns:
         A store of shape (N, K+1, F+s); its `reused` says whether it was there already.
@@ -67,9 +67,9 @@ def hop_tokens(
     check_graph(graph)
     tokens = TokenSettings(hops=hops, encoding_dim=encoding_dim, dtype=dtype, feature_scaling=feature_scaling)
     fitted = None if statistics is None else Fitted.given(statistics)
-    return make_tokens(
-        graph if fitted is None else fitted.arranged(graph), tokens, out, memory, device, cluster, fitted
-    )
+    if fitted is not None:
+        graph, tokens = fitted.arranged(graph), fitted.settings(tokens)
+    return make_tokens(graph, tokens, out, memory, device, cluster, fitted)
 
 
 def make_tokens(
@@ -82,8 +82,6 @@ def make_tokens(
     fitted: Fitted | None = None,
 ) -> TokenStore:
     """Like `hop_tokens`, with the settings as one; the features are arranged as `fitted` has them already."""
-    if fitted is not None:
-        fitted.check_has(tokens)
     if out is not None and (Path(out) / MANIFEST).is_file():
         return _reuse(graph, tokens, out, fitted)
     if out is not None:
@@ -110,7 +108,7 @@ def _reuse(graph: Graph, tokens: TokenSettings, out: str | os.PathLike[str], fit
 def refuse_statistics(store: TokenStore, graph: Graph, fitted: Fitted | None) -> None:
     """Refuse a graph's store that was made with another graph's statistics, or with others than those wanted."""
     if fitted is not None:
-        fitted.refuse_other(graph, store.manifest.statistics, store.encoding, store.where)
+        fitted.refuse_other(graph, store.manifest, store.encoding, store.where)
     elif store.manifest.statistics_of is not None:
         raise UserError(
             f"{store.where} tokens with mean, deviation and eigenvectors of another graph, made for a run that was "
@@ -146,7 +144,7 @@ def _make(
             statistics=columns.statistics(),
             encoding=report,
             column_exponents=tuple(exponents.tokens.tolist()),
-            statistics_of=fitted.graph if fitted and fitted.is_foreign(graph, tokens) else None,
+            statistics_of=fitted.graph if fitted and fitted.is_foreign(graph) else None,
             encoding_sha256=None if folder is None else write_encoding(folder, encoding),
         )
         if folder is None:

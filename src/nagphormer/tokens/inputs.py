@@ -69,7 +69,8 @@ class Columns:
 
     def affine_parts(self) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
         """Sparse features as (X, mean, deviation): what is read is (X - mean) / deviation."""
-        features = sp.csr_array(self._features)
+        held = self._features if sp.issparse(self._features) else np.asarray(self._features, np.float32)
+        features = sp.csr_array(held)  # of float16 SciPy knows nothing
         if self._by_row:
             total = abs(features).sum(axis=1)
             features = sp.csr_array(features.multiply(1 / np.where(total > 0, total, 1.0)[:, None]), dtype=np.float32)

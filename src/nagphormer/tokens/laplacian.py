@@ -147,6 +147,22 @@ def solve(
     return Eigenpairs(vectors, eigenvalues, residuals, num_trivial, num_products)
 
 
+def part_vectors(graph: Graph, most: int) -> np.ndarray:
+    """Of the parts of a graph that hold most edges, the vectors of eigenvalue 0: each lives on a part, (N, c) float32.
+
+    They are no encoding, since they say nothing within a part.
+    """
+    degrees = weighted_degrees(graph)
+    component = connected_components(graph)
+    weight = np.bincount(component, weights=degrees)
+    largest = [part for part in np.argsort(-weight, kind="stable")[:most] if weight[part] > 0]
+    vectors = np.zeros((graph.num_nodes, len(largest)), np.float32)
+    for column, part in enumerate(largest):
+        inside = component == part
+        vectors[inside, column] = np.sqrt(degrees[inside] / weight[part])
+    return vectors
+
+
 def search_bytes(num_nodes: int, dim: int) -> int:
     """Memory that the search for `dim` vectors needs: three blocks, and what is known of every node."""
     return num_nodes * (3 * 4 * round_up(dim + SPARE, LANES) + 4 * dim + 40)

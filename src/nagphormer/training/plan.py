@@ -15,6 +15,7 @@ from nagphormer.data.splits import labeled_among
 from nagphormer.device import Machine, kind
 from nagphormer.errors import UserError
 from nagphormer.settings import ModelConfig, NetworkConfig, Scaling, TokenSettings, TrainConfig
+from nagphormer.tokens.hop2token import refuse_statistics
 from nagphormer.tokens.store import TokenStore
 
 Way = Literal["stored", "projected"]
@@ -73,6 +74,7 @@ def decide(
     way = choose_way(graph, given, tokens, here, store, begun)
     if store is not None:
         store.refuse_other(graph, tokens)
+        refuse_statistics(store, graph, None)
     model = shape_of(given, tokens.width(graph.num_features), classes.num_classes, choose_dropout(graph, given))
     return Plan(given, tokens, way, model, precision)
 

@@ -191,7 +191,7 @@ def train(
             outcome = trainer.run()
     _warn_of_rare_classes(graph, subject, config, outcome.best_metric)
     member = Member(plan, model, trainer.history.records, asdict(outcome))
-    fitted = Fitted.of(graph, source.statistics, source.encoding)
+    fitted = Fitted.of(graph, plan.tokens, source.statistics, source.encoding)
     run = Run(**vars(subject), members=(member,), fitted=fitted)
     if folder is not None:
         folder.finish(run)

@@ -29,7 +29,7 @@ from nagphormer.files import new_file, new_folder, newer_version, read_json, wri
 from nagphormer.model.network import NAGphormer
 from nagphormer.progress import note
 from nagphormer.settings import TrainConfig, read_settings, read_yaml, settings_to_write
-from nagphormer.tokens.fitted import ARRAYS as FITTED
+from nagphormer.tokens.fitted import RUN_FORMAT as FORMAT
 from nagphormer.tokens.fitted import Fitted
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History, read_history
@@ -37,8 +37,6 @@ from nagphormer.training.plan import Plan, shape_of
 from nagphormer.training.ranks import ALONE, Ranks
 from nagphormer.training.run import GraphFacts, Member, Run, StoreFacts, Subject
 
-FORMAT = 2
-"""Of runs that keep what was fitted in training: 0.1.0 would fit anew. A run that it wrote stays what it was, 1."""
 MANIFEST, MODEL, CONFIG, METRICS, STATE = "manifest.json", "model.safetensors", "config.yaml", "metrics.jsonl", "state"
 SPLITS, PREDICTIONS = "splits.safetensors", "predictions.parquet"
 T = TypeVar("T")
@@ -202,7 +200,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     model = NAGphormer(plan.model)
     _load_weights(model, folder / MODEL)
     member = Member(plan, model.eval(), read_history(folder / METRICS), manifest.get("outcome", {}))
-    fitted = Fitted.read(folder) if (folder / FITTED).is_file() else None
+    fitted = Fitted.read(folder, manifest)
     return Run(**vars(_read_subject(folder, manifest)), members=(member,), fitted=fitted)
 
 
@@ -222,10 +220,11 @@ def _write_start(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, 
 
 
 def _write_manifest(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, Any]) -> None:
+    fitted = subject.fitted if isinstance(subject, Run) else None
     versions = {"nagphormer": __version__, "torch": torch.__version__, "numpy": np.__version__}
     manifest = {
         "kind": "run",
-        "format": 1 if isinstance(subject, Run) and subject.fitted is None else FORMAT,
+        "format": 1 if isinstance(subject, Run) and fitted is None else FORMAT,  # 1: 0.1.0 wrote it
         "graph": asdict(subject.graph),
         "input_dim": plan.model.input_dim,
         "num_classes": subject.classes.num_classes,
@@ -235,6 +234,7 @@ def _write_manifest(folder: Path, plan: Plan, subject: Subject, outcome: dict[st
         "seed": plan.given.seed,
         "given": _left_open(plan),
         "outcome": outcome,
+        **({} if fitted is None else {"fitted": fitted.facts()}),
         "versions": versions | {"python": platform.python_version()},
     }
     with new_file(folder / MANIFEST) as staging:

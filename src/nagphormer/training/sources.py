@@ -67,11 +67,12 @@ def token_source(
             encoding = laplacian_encoding(graph, tokens.encoding_dim, device=device)
         columns = Columns(graph, encoding, tokens.feature_scaling, fitted.statistics if fitted else None)
         return ProjectedTokens(graph, tokens.hops, columns, encoding, device)
-    if store is None:
+    if store is not None:
+        check_store(store, graph, tokens, fitted)
+    else:
         store = make_tokens(graph, tokens, out, device=device, fitted=fitted)
         if store.path is not None and not store.reused:
             note(f"tokens are kept in {store.path}: {format_size(store.num_bytes)}")
-    check_store(store, graph, tokens, fitted)
     return StoredTokens(store, device)
 
 
@@ -91,7 +92,7 @@ def tokens_folder(run: Path, graph: Graph, tokens: TokenSettings, fitted: Fitted
     Beside the run where the cache cannot be written to.
     """
     cached, beside = places = _places(run, graph, tokens, fitted)
-    found = next((place for place in places if (place / MANIFEST).is_file()), None)
+    found = next((place for place in places if _holds(place, tokens)), None)
     return found or (cached if can_be_written() else beside)
 
 
@@ -110,9 +111,14 @@ def find_store(
     if used is not None and (run / used / MANIFEST).is_file():
         return run / used
     for path in _places(run, graph, tokens, fitted):
-        if (path / MANIFEST).is_file() and StoreManifest.read(path).tokens.dtype == tokens.dtype:
+        if _holds(path, tokens):
             return path
     return None
+
+
+def _holds(path: Path, tokens: TokenSettings) -> bool:
+    """Whether a store of the right type lies there: 0.1.0 did not name a folder by it."""
+    return (path / MANIFEST).is_file() and StoreManifest.read(path).tokens.dtype == tokens.dtype
 
 
 def _places(run: Path, graph: Graph, tokens: TokenSettings, fitted: Fitted | None) -> tuple[Path, Path]:
@@ -121,8 +127,8 @@ def _places(run: Path, graph: Graph, tokens: TokenSettings, fitted: Fitted | Non
     Those of another graph than that of training are made for this run, or for others with the same statistics.
     """
     name = tokens.folder_name(graph.fingerprint)
-    if fitted is not None and fitted.is_foreign(graph, tokens):
-        name += f"-as-{fitted.digest[:8]}"
+    if fitted is not None and fitted.is_foreign(graph):
+        name += f"-as-{fitted.digest(graph)[:8]}"
     beside = (run if run.name else run.absolute()).parent / name  # "." has a parent, too
     return tokens_in_cache(name, graph.name), beside
 
