@@ -1,11 +1,13 @@
-"""`read_tables` of an edge list with string ids in memory beside the same Parquet file, in alternating runs.
+"""`read_tables` of frames with string ids beside the same Parquet file, in alternating runs: time and memory.
 
 python benchmarks/import_frames.py [--edges 2000000] [--nodes 200000] [--rounds 5]
 """
 
 import argparse
+import gc
 import statistics
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
-from measure import alternate, describe_machine
+from measure import TreeMemory, alternate, describe_machine
 
 from nagphormer import read_tables
 
@@ -43,11 +45,25 @@ def main() -> None:
         }
         works: dict[str, Callable[[], object]] = {name: partial(read_tables, each) for name, each in given.items()}
         seconds = alternate(works, options.rounds)
+        memory = {name: _beyond(work) for name, work in works.items()}
     base = seconds["Parquet file"]
     print(f"{options.edges:,} edges, {options.rounds} alternating runs; ratios are medians of time by the file's\n")
     for name, times in seconds.items():
         ratio = statistics.median(ours / other for ours, other in zip(times, base, strict=True))
-        print(f"{name:<16} {statistics.median(times):5.2f} s   {ratio:.2f}")
+        print(
+            f"{name:<16} {statistics.median(times):5.2f} s   {ratio:.2f}   {memory[name] / 1e9:.2f} GB beyond the frame"
+        )
+
+
+def _beyond(work: Callable[[], object]) -> int:
+    """Anonymous memory at its peak beyond what is held before, which is the frame."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    with TreeMemory() as before:
+        time.sleep(0.1)
+    with TreeMemory() as memory:
+        work()
+    return memory.peak_anonymous - before.peak_anonymous
 
 
 if __name__ == "__main__":
