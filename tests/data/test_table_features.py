@@ -253,6 +253,12 @@ def test_classes_keep_their_order_and_new_ones_follow(first):
     assert (later.labels.tolist(), later.class_names) == ([2, 1, -1], None)
 
 
+def test_what_is_no_imported_graph_is_nothing_to_be_like():
+    for given, kind in ((EDGES, "Table"), (3, "int"), ({}, "dict")):
+        with pytest.raises(UserError, match=f"like is a {kind}: give a graph that read_tables made, or its folder"):
+            read(frame(x=[1, 2]), like=given)
+
+
 def test_a_graph_to_be_like_decides_alone(first):
     for option in ({"features": ["x"]}, {"encode": "city"}, {"fill": "0"}, {"exclude": "x"}):
         with pytest.raises(UserError, match="a graph to be like decides on features"):

@@ -198,6 +198,16 @@ def test_two_columns_of_one_name_are_refused():
         read_tables(arrow(EDGES), pa.table([["a"], [1], [2]], ["id", "x", "X"]))
 
 
+def test_names_of_columns_that_are_no_text_are_matched():
+    nodes = pandas({0: ["a", "b", "c"], 1: [7, 8, 9], ("v", 2): [1, 2, 3], 4: ["p", "q", "p"]})
+    edges = pandas({0: EDGES["source"], 1: EDGES["target"]})
+    graph = read_tables(edges, nodes, source=0, target=1, id=0, label=4, features=[1, ("v", 2)])
+    assert (graph.num_edges, graph.feature_names, graph.class_names) == (2, ("1", "('v', 2)"), ("p", "q"))
+    assert read_tables(edges, nodes, source=0, target=1, id=0, label=4, features=1).feature_names == ("1",)
+    with pytest.raises(UserError, match="has no column '7': it has 0, 1"):
+        read_tables(edges, source=7, target=1)
+
+
 def test_bad_rows_of_a_frame_are_refused_as_those_of_a_file():
     with pytest.raises(UserError, match="edge 2 of the frame of edges, with source 'b', has no target"):
         read_tables(arrow({"source": ["a", "b"], "target": ["b", None]}))

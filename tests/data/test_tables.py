@@ -463,6 +463,11 @@ def test_a_struct_is_no_label(edges, tmp_path):
         read_tables(edges, nodes)
 
 
+def test_what_is_no_folder_to_write_is_refused(edges):
+    with pytest.raises(UserError, match="out is 5: give the folder to write"):
+        read_tables(edges, out=5)
+
+
 def test_an_unusable_memory_is_refused(edges):
     with pytest.raises(UserError, match="cannot read 'much' as a size"):
         read_tables(edges, memory="much")

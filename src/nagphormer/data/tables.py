@@ -374,7 +374,10 @@ def _find_node_columns(db: Any, table: Table, request: Request) -> _NodeColumns:
     wanted = request.wanted()
     label = table.optional(request.label, "label", lists=True)
     split = table.optional(request.split, "split")
-    moment = find_moment(db, table, *request.train_before) if request.train_before is not None else None
+    moment = None
+    if request.train_before is not None:
+        column, bound = request.train_before
+        moment = find_moment(db, table, str(column), bound)
     used = [request.id, label, split]
     if moment and moment.column not in (wanted.features or ()):  # asked for, a time may be a feature, too
         used.append(moment.column)
