@@ -224,11 +224,32 @@ def test_columns_of_arrow_are_not_copied():
 @pytest.mark.parametrize("name", ["nodes.feather", "nodes.arrow"])
 @pytest.mark.parametrize("compression", ["lz4", "uncompressed"])
 def test_feather_files_are_read(tmp_path, name, compression):
-    nodes = pa.table(NODES | {"half": np.ones(3, np.float16)})
-    pa.feather.write_feather(nodes, tmp_path / name, compression=compression)
-    assert read_tables(arrow(EDGES), tmp_path / name, features="age").features.tolist() == [[1], [2], [3]]
-    with pytest.raises(UserError, match=r"half .halffloat"):
-        read_tables(arrow(EDGES), tmp_path / name)
+    pa.feather.write_feather(pa.table(NODES), tmp_path / name, compression=compression)
+    assert read_tables(arrow(EDGES), tmp_path / name).features.tolist() == [[1, 1], [2, 0], [3, 1]]
+
+
+@pytest.mark.parametrize("column", [*NUMBERS, *LISTS], ids=lambda column: str(getattr(column, "type", column)))
+@pytest.mark.parametrize("suffix", [".feather", ".parquet"])
+def test_a_file_gives_the_features_that_its_frame_gives(tmp_path, column, suffix):
+    if isinstance(column, pa.DataType):
+        column = pa.array([[np.float16(1), np.float16(2)]] * 3, pa.list_(pa.float16(), 2)).cast(column)
+    nodes = pa.table({"id": ["a", "b", "c"], "x": column})
+    if suffix == ".feather":
+        pa.feather.write_feather(nodes, tmp_path / "nodes.feather")
+    else:
+        pa.parquet.write_table(nodes, tmp_path / "nodes.parquet")
+    expected = read_tables(arrow(EDGES), nodes)
+    assert read_tables(arrow(EDGES), tmp_path / f"nodes{suffix}").fingerprint == expected.fingerprint
+
+
+def test_types_that_arrow_itself_cannot_hold_empty_are_refused_by_name(tmp_path):
+    union = pa.UnionArray.from_sparse(pa.array([0, 0, 0], pa.int8()), [pa.array([1, 2, 3])])
+    nodes = pa.table({"id": ["a", "b", "c"], "u": union, "x": [4, 5, 6]})
+    pa.feather.write_feather(nodes, tmp_path / "nodes.feather")
+    for given in (nodes, tmp_path / "nodes.feather"):
+        with pytest.raises(UserError, match=r"u \(sparse_union"):
+            read_tables(arrow(EDGES), given)
+        assert read_tables(arrow(EDGES), given, exclude="u").features.tolist() == [[4], [5], [6]]
 
 
 def test_arrow_streams_in_a_file_are_read_and_other_files_refused(tmp_path):
