@@ -3,6 +3,7 @@ import decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.feather
 import pyarrow.parquet
@@ -188,6 +189,9 @@ def test_a_series_is_no_table():
 def test_an_index_that_bears_the_name_asked_for_is_named():
     with pytest.raises(UserError, match=r"no column 'id': it has .* the frame's index: give frame\.reset_index\(\)"):
         read_tables(arrow(EDGES), pandas(NODES).set_index("id"))
+    for levels in (["id", "age"], list(NODES)):
+        with pytest.raises(UserError, match=r"has no column 'id': it has .*give frame\.reset_index\(\)"):
+            read_tables(arrow(EDGES), pandas(NODES).set_index(levels))
 
 
 def test_two_columns_of_one_name_are_refused():
@@ -196,16 +200,6 @@ def test_two_columns_of_one_name_are_refused():
         read_tables(arrow(EDGES), pd.DataFrame([["a", 1, 2]], columns=["id", "x", "x"]))
     with pytest.raises(UserError, match="the frame of nodes names column 'x' twice"):
         read_tables(arrow(EDGES), pa.table([["a"], [1], [2]], ["id", "x", "X"]))
-
-
-def test_names_of_columns_that_are_no_text_are_matched():
-    nodes = pandas({0: ["a", "b", "c"], 1: [7, 8, 9], ("v", 2): [1, 2, 3], 4: ["p", "q", "p"]})
-    edges = pandas({0: EDGES["source"], 1: EDGES["target"]})
-    graph = read_tables(edges, nodes, source=0, target=1, id=0, label=4, features=[1, ("v", 2)])
-    assert (graph.num_edges, graph.feature_names, graph.class_names) == (2, ("1", "('v', 2)"), ("p", "q"))
-    assert read_tables(edges, nodes, source=0, target=1, id=0, label=4, features=1).feature_names == ("1",)
-    with pytest.raises(UserError, match="has no column '7': it has 0, 1"):
-        read_tables(edges, source=7, target=1)
 
 
 def test_bad_rows_of_a_frame_are_refused_as_those_of_a_file():
@@ -250,6 +244,64 @@ def test_types_that_arrow_itself_cannot_hold_empty_are_refused_by_name(tmp_path)
         with pytest.raises(UserError, match=r"u \(sparse_union"):
             read_tables(arrow(EDGES), given)
         assert read_tables(arrow(EDGES), given, exclude="u").features.tolist() == [[4], [5], [6]]
+
+
+def nameless(folder, kind):
+    """A table whose second column has no name, as pandas writes its index into a CSV."""
+    table = pa.table([["a", "b", "c"], [0, 1, 2], [7, 8, 9]], ["id", "", "X"])
+    if kind == "feather":
+        pa.feather.write_feather(table, folder / "nodes.feather")
+    elif kind == "parquet":
+        pa.parquet.write_table(table, folder / "nodes.parquet")
+    elif kind == "csv":
+        (folder / "nodes.csv").write_text("id,,X\na,0,7\nb,1,8\nc,2,9\n")
+    elif kind == "pandas":
+        return table.to_pandas()
+    elif kind == "polars":
+        return polars(table.to_pydict())
+    else:
+        return table
+    return folder / f"nodes.{kind}"
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "polars", "feather", "parquet", "csv"])
+def test_a_column_without_a_name_is_no_feature_unless_it_is_named(tmp_path, kind):
+    if kind == "pandas":
+        pytest.importorskip("pandas")
+    nodes = nameless(tmp_path, kind)
+    assert read_tables(arrow(EDGES), nodes).feature_names == ("X",)
+    assert read_tables(arrow(EDGES), nodes, features=["(no name)"]).features.tolist() == [[0], [1], [2]]
+
+
+def test_a_column_that_is_the_index_as_well_is_a_column():
+    frame = pandas({"id": ["a", "b", "c"], "x": [7, 8, 9]}).set_index("x", drop=False)
+    assert read_tables(arrow(EDGES), frame).feature_names == ("x",)
+
+
+def test_names_of_columns_that_are_no_text_are_matched():
+    nodes = pandas({0: ["a", "b", "c"], 1: [7, 8, 9], ("v", 2): [1, 2, 3], 4: ["p", "q", "p"]})
+    edges = pandas({0: EDGES["source"], 1: EDGES["target"]})
+    graph = read_tables(edges, nodes, source=0, target=1, id=0, label=4, features=[1, ("v", 2)])
+    assert (graph.num_edges, graph.feature_names, graph.class_names) == (2, ("1", "('v', 2)"), ("p", "q"))
+    assert read_tables(edges, nodes, source=0, target=1, id=0, label=4, features=1).feature_names == ("1",)
+    with pytest.raises(UserError, match="has no column '7': it has 0, 1"):
+        read_tables(edges, source=7, target=1)
+
+
+@pytest.mark.parametrize("kind", ["float64", "object"])
+def test_frames_without_rows_are_called_empty_whatever_their_types(kind):
+    edges = pandas({"source": [], "target": [], "w": []}).astype(kind)
+    with pytest.raises(UserError, match="the graph is empty: the frame of edges has no rows"):
+        read_tables(edges, weight="w")
+    graph = read_tables(edges, arrow({"id": ["a", "b"], "x": [1, 2]}), weight="w")
+    assert (graph.num_nodes, graph.num_edges) == (2, 0)
+    with pytest.raises(UserError, match="the graph is empty: the frame of nodes has no rows"):
+        read_tables(arrow(EDGES), pandas({"id": [], "name": []}).astype(kind))
+
+
+def test_ids_that_are_all_missing_are_said_to_be():
+    with pytest.raises(UserError, match="edge 1 of the frame of edges, with target 'a', has no source; 2 such"):
+        read_tables(arrow({"source": pa.nulls(2), "target": ["a", "b"]}))
 
 
 def test_arrow_streams_in_a_file_are_read_and_other_files_refused(tmp_path):

@@ -339,6 +339,9 @@ def refuse_vector(db: Any, vectors: Vectors, found: tuple[Any, ...], may_fill: b
         names = [f"feature {column.name!r}" for column in piece.columns]
         if first.kind == "list":
             values = [None] if values[0] is None else values[0]
+            text = first_row(db, f"SELECT {vectors.table.text(first.name)} FROM {vectors.scan} LIMIT 1 OFFSET {row}")[0]
+            if None in values and text and vectors.table.layout is not None:
+                raise UserError(f"{names[0]} of node {node!r} is {text!r}: it must be a list of numbers, as [1, 2.5]")
             if values != [None] and (len(values) != piece.width or not values):
                 raise UserError(
                     f"{names[0]} of node {node!r} has {len(values)} entries, but that of the first node has "
