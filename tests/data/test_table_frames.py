@@ -273,6 +273,25 @@ def test_a_column_without_a_name_is_no_feature_unless_it_is_named(tmp_path, kind
     assert read_tables(arrow(EDGES), nodes, features=["(no name)"]).features.tolist() == [[0], [1], [2]]
 
 
+@pytest.mark.parametrize("name", ["Unnamed: 0", "Unnamed: 0.1", "__index_level_0__", "__index_level_1__"])
+def test_what_an_index_without_a_name_is_called_is_no_feature(tmp_path, name):
+    columns = {"id": ["a", "b", "c"], name: [0, 1, 2], "x": [7, 8, 9]}
+    pa.csv.write_csv(pa.table(columns), tmp_path / "nodes.csv")
+    for nodes in (arrow(columns), tmp_path / "nodes.csv"):
+        assert read_tables(arrow(EDGES), nodes).feature_names == ("x",)
+        assert read_tables(arrow(EDGES), nodes, features=name).feature_names == (name,)
+
+
+def test_an_index_that_parquet_or_arrow_recorded_is_no_feature_unless_it_is_named(tmp_path):
+    frame = pandas({"id": ["a", "b", "c"], "x": [7, 8, 9], "row": [4, 9, 6]}).set_index("row")
+    frame.to_parquet(tmp_path / "nodes.parquet")
+    for nodes in (tmp_path / "nodes.parquet", pa.Table.from_pandas(frame)):
+        assert read_tables(arrow(EDGES), nodes).feature_names == ("x",)
+        assert read_tables(arrow(EDGES), nodes, features=["row"]).features.tolist() == [[4], [9], [6]]
+    frame.reset_index().set_index("id").to_parquet(tmp_path / "nodes.parquet")
+    assert read_tables(arrow(EDGES), tmp_path / "nodes.parquet").node_ids.tolist() == ["a", "b", "c"]
+
+
 def test_a_column_that_is_the_index_as_well_is_a_column():
     frame = pandas({"id": ["a", "b", "c"], "x": [7, 8, 9]}).set_index("x", drop=False)
     assert read_tables(arrow(EDGES), frame).feature_names == ("x",)

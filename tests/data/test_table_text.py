@@ -86,9 +86,10 @@ def test_blank_lines_in_a_table_of_one_column_are_passed_over(tmp_path):
 def test_white_space_around_ids_labels_and_names_of_columns_is_no_part_of_them(tmp_path):
     edges = write(tmp_path / "edges.csv", "source, target \nann lee, bob\n bob ,\tcem\n")
     assert edges_of(edges) == {("ann lee", "bob"), ("bob", "cem")}
-    nodes = write(tmp_path / "nodes.csv", "id , label,split\nbob, x,\ttest\n ann lee,x ,\ncem, , \n")
-    graph = read_tables(edges, nodes)
+    nodes = write(tmp_path / "nodes.csv", "id , label, city,split\nbob, x, Oslo,\ttest\n ann lee,x ,,\ncem, , Oslo, \n")
+    graph = read_tables(edges, nodes, encode="city")
     assert (graph.labels.tolist(), graph.class_names) == ([0, 0, -1], ("x",))
+    assert (graph.features.tolist(), graph.feature_names) == ([[1], [0], [1]], ("city=Oslo",))
     assert {split: nodes.tolist() for split, nodes in graph.splits.items()} == {"test": [0]}
 
 
