@@ -230,6 +230,14 @@ def test_a_refused_import_ends_with_the_line_that_works(run, people, tmp_path):
     assert load_graph(tmp_path / "people graph").feature_names[:2] == ("age", "age is missing")
 
 
+def test_the_line_that_works_names_the_features_that_were_named(run, people, tmp_path):
+    _, _, err = run(*people, "--features", "age,year")
+    line = err.partition("; this would be read: nagphormer ")[2]
+    assert "--features age,year --fill mean" in line
+    assert run(*shlex.split(line))[0] == 0
+    assert load_graph(tmp_path / "people graph").feature_names[::2] == ("age", "year")
+
+
 def test_import_reads_tables_like_those_of_an_earlier_graph(run, people, tmp_path):
     assert run(*people, "--encode", "city", "--exclude", "joined", "--fill", "mean")[0] == 0
     (tmp_path / "later.csv").write_text("city,new,id,year,age,label\nBonn,1,a,1,1,z\nRome,1,b,1,,x\n")
@@ -407,11 +415,12 @@ def test_a_mistake_exits_with_2_in_a_process_of_its_own(tmp_path):
     assert done.stderr.startswith("nagphormer: there is no data set")
 
 
-def test_features_are_listed_after_one_flag_and_a_missing_label_is_said(run, tmp_path):
+@pytest.mark.parametrize("listed", [["age", "income"], ["age,income"]])
+def test_features_are_listed_after_one_flag_and_a_missing_label_is_said(listed, run, tmp_path):
     pytest.importorskip("duckdb", reason="needs DuckDB for tables")
     (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
     (tmp_path / "nodes.csv").write_text("id,lable,age,income\na,x,1,2\nb,y,3,4\nc,x,5,6\n")
-    flags = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--out", "graph", "--features", "age", "income")
+    flags = ("--edges", "edges.csv", "--nodes", "nodes.csv", "--out", "graph", "--features", *listed)
     code, out, err = run("import", *flags)
     assert code == 0
     assert "2 features, 0 classes" in out

@@ -340,7 +340,8 @@ def test_predict_writes_a_table(name, run, trained, tmp_path):
 
 def test_predict_takes_some_nodes_and_prints_their_table(run, trained, graph, tmp_path):
     (tmp_path / "ids.txt").write_text("node-7\nnode-3\n\nnode-7\n")
-    for named in ("node-7, node-3,node-7", "ids.txt"):
+    (tmp_path / "excel.txt").write_text("node-7\nnode-3\nnode-7\n", encoding="utf-8-sig")
+    for named in ("node-7, node-3,node-7", "ids.txt", "excel.txt"):
         code, out, err = run("predict", "run", "graph", "--out", "-", "--nodes", named)
         assert code == 0, err
         header, *rows = out.splitlines()

@@ -154,6 +154,20 @@ def test_classes_of_numbers_are_compared_with_numbers():
     assert Classes.of(several).targets(named, np.arange(2)).tolist() == [[0, 1], [1, 1]]
 
 
+@pytest.mark.parametrize("texts", [["-2", "1"], ["-2.0", "-1", "1"]])
+def test_numbers_below_minus_one_are_no_classes_and_not_unknown_either(texts):
+    with pytest.raises(UserError, match="label -2 is negative"):
+        number_classes(texts, fractions=True)
+    assert number_classes(["-2", "a"], fractions=False)[1] == ("-2", "a")
+
+
+def test_known_classes_are_found_by_their_spelling_before_their_number():
+    assert number_classes(["1.0", "1"], fractions=True, known=("1", "1.0"))[0] == {"1.0": 1, "1": 0}
+    assert number_classes(["2.5", "1.0"], fractions=True, known=("2.5", "x"))[1] == ("2.5", "x", "1.0")
+    with pytest.raises(UserError, match=r"label 3\.5 is a fraction"):
+        number_classes(["2.5", "3.5"], fractions=True, known=("2.5", "x"))
+
+
 def test_a_model_of_the_older_spelling_is_compared_by_name():
     older = Classes(2, ("false", "true"), multi_label=False)
     assert older.targets(graph_with([True, False]), np.arange(2)).tolist() == [1, 0]

@@ -50,6 +50,15 @@ def test_numbers_and_truth_values_are_categories_alike_from_every_file(tmp_path,
     assert graph.features.tolist() == [[0, 1, 0, 1, 0, 1], [1, 0, 0, 0, 1, 0], [0, 1, 1, 0, 0, 0]]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ""])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_a_number_that_is_none_is_of_no_category(tmp_path, suffix, kind):
+    nodes = frame(x=pa.array([1, np.nan, 2, -np.nan], kind))
+    graph = read(nodes if not suffix else written(tmp_path, nodes, suffix), encode="x")
+    assert graph.feature_names == ("x=1", "x=2")
+    assert graph.features.tolist() == [[1, 0], [0, 0], [0, 1], [0, 0]]
+
+
 def test_a_column_of_categories_is_encoded_whatever_columns_are_named():
     nodes = frame(x=[1, 2], city=["Rome", "Oslo"], y=[3, 4])
     assert read(nodes, features="y", encode="city").feature_names == ("y", "city=Oslo", "city=Rome")
@@ -94,6 +103,11 @@ def test_missing_numbers_are_refused_with_what_would_fill_them():
     assert caught.value.instead == {"fill": ["mean"]}
     with pytest.raises(UserError, match="fill is 'median': missing numbers become the column's 'mean' or '0'"):
         read(frame(x=[1, 2]), fill="median")
+
+
+def test_a_mean_is_that_of_numbers_that_a_feature_can_hold():
+    with pytest.raises(UserError, match=r"feature 'x' of node 'a' is 1e\+300; 1 such"):
+        read(frame(x=[1e300, None, 2]), fill="mean")
 
 
 def test_infinite_numbers_are_refused_though_missing_ones_are_filled():
@@ -251,6 +265,46 @@ def test_classes_keep_their_order_and_new_ones_follow(first):
     numbered = read(frame(label=[0, 1, 2]))
     later = read(frame(label=[2, 1, None]), like=numbered)
     assert (later.labels.tolist(), later.class_names) == ([2, 1, -1], None)
+
+
+def spelled(folder, values, column):
+    """A CSV of one column whose values stand there as they are written here."""
+    rows = "".join(f"{node},{value}\n" for node, value in zip("abcd", values, strict=True))
+    (folder / "nodes.csv").write_text(f"id,{column}\n{rows}")
+    return folder / "nodes.csv"
+
+
+SPELLINGS = [
+    (["1.0", "2.0", "", "1.0"], ["1.0", "2.0", "unknown", "1.0"], [0, 1, 2, 0]),
+    (["1.0", "2.0", "", "1.0"], ["1", "02", "nan", "2.00"], [0, 2, -1, 1]),
+    (["1.0", "2.0", "x", "2.5"], ["1.0", "2.0", "", "2.5"], [0, 1, -1, 2]),
+    (["2020-01-01", "x", "", "x"], ["2020-01-01", "", "2020-01-01", ""], [0, -1, 0, -1]),
+    (["False", "True", "", "True"], ["true", "false", "TRUE", "text"], [1, 0, 1, 2]),
+    (["true", "maybe", "", "true"], ["true", "TRUE", "", "true"], [1, 2, -1, 1]),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.* not seen before")
+@pytest.mark.parametrize(("before", "later", "expected"), SPELLINGS)
+def test_values_spelled_as_before_are_known_whatever_else_their_column_holds(tmp_path, before, later, expected):
+    first = read(spelled(tmp_path, before, "label"))
+    assert read(spelled(tmp_path, later, "label"), like=first).labels.tolist() == expected
+    first = read(spelled(tmp_path, before, "c"), encode="c")
+    features = read(spelled(tmp_path, later, "c"), like=first).features
+    known = [place if place < first.num_features else -1 for place in expected]
+    assert [int(row.argmax()) if row.any() else -1 for row in features] == known
+
+
+def test_a_frame_of_fractions_holds_categories_that_were_text():
+    first = read(frame(c=["1.0", "2.0", "x"]), encode="c")
+    assert read(frame(c=[2.0, 1.0, None]), like=first).features.tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
+    assert read(frame(c=pa.nulls(3)), like=first).features.tolist() == [[0, 0, 0]] * 3
+
+
+def test_what_is_no_imported_graph_is_nothing_to_be_like():
+    for given, kind in ((EDGES, "Table"), (3, "int"), ({}, "dict")):
+        with pytest.raises(UserError, match=f"like is a {kind}: give a graph that read_tables made, or its folder"):
+            read(frame(x=[1, 2]), like=given)
 
 
 def test_a_graph_to_be_like_decides_alone(first):

@@ -89,6 +89,14 @@ def test_a_node_table_of_several_files_is_read_in_the_order_of_their_names(tmp_p
     assert graph.features[:, 0].tolist() == expected
 
 
+def test_columns_of_parquet_that_differ_in_case_alone_are_refused(tmp_path):
+    write_parquet(tmp_path / "edges.parquet", [0], [1])
+    for twins in (["x", "X"], ["x", "x"]):
+        pa.parquet.write_table(pa.table([[0, 1], [1, 2], [3, 4]], ["id", *twins]), tmp_path / "nodes.parquet")
+        with pytest.raises(UserError, match=r"nodes\.parquet names column 'x' twice"):
+            read_tables(tmp_path / "edges.parquet", tmp_path / "nodes.parquet")
+
+
 def test_a_partition_in_the_path_is_no_column(tmp_path):
     write_parquet(tmp_path / "day=3" / "edges.parquet", [0], [1])
     pa.parquet.write_table(pa.table({"id": [0, 1]}), tmp_path / "day=3" / "nodes.parquet")

@@ -3,6 +3,7 @@ import decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.feather
 import pyarrow.parquet
@@ -188,6 +189,9 @@ def test_a_series_is_no_table():
 def test_an_index_that_bears_the_name_asked_for_is_named():
     with pytest.raises(UserError, match=r"no column 'id': it has .* the frame's index: give frame\.reset_index\(\)"):
         read_tables(arrow(EDGES), pandas(NODES).set_index("id"))
+    for levels in (["id", "age"], list(NODES)):
+        with pytest.raises(UserError, match=r"has no column 'id': it has .*give frame\.reset_index\(\)"):
+            read_tables(arrow(EDGES), pandas(NODES).set_index(levels))
 
 
 def test_two_columns_of_one_name_are_refused():
@@ -214,11 +218,109 @@ def test_columns_of_arrow_are_not_copied():
 @pytest.mark.parametrize("name", ["nodes.feather", "nodes.arrow"])
 @pytest.mark.parametrize("compression", ["lz4", "uncompressed"])
 def test_feather_files_are_read(tmp_path, name, compression):
-    nodes = pa.table(NODES | {"half": np.ones(3, np.float16)})
-    pa.feather.write_feather(nodes, tmp_path / name, compression=compression)
-    assert read_tables(arrow(EDGES), tmp_path / name, features="age").features.tolist() == [[1], [2], [3]]
-    with pytest.raises(UserError, match=r"half .halffloat"):
-        read_tables(arrow(EDGES), tmp_path / name)
+    pa.feather.write_feather(pa.table(NODES), tmp_path / name, compression=compression)
+    assert read_tables(arrow(EDGES), tmp_path / name).features.tolist() == [[1, 1], [2, 0], [3, 1]]
+
+
+@pytest.mark.parametrize("column", [*NUMBERS, *LISTS], ids=lambda column: str(getattr(column, "type", column)))
+@pytest.mark.parametrize("suffix", [".feather", ".parquet"])
+def test_a_file_gives_the_features_that_its_frame_gives(tmp_path, column, suffix):
+    if isinstance(column, pa.DataType):
+        column = pa.array([[np.float16(1), np.float16(2)]] * 3, pa.list_(pa.float16(), 2)).cast(column)
+    nodes = pa.table({"id": ["a", "b", "c"], "x": column})
+    if suffix == ".feather":
+        pa.feather.write_feather(nodes, tmp_path / "nodes.feather")
+    else:
+        pa.parquet.write_table(nodes, tmp_path / "nodes.parquet")
+    expected = read_tables(arrow(EDGES), nodes)
+    assert read_tables(arrow(EDGES), tmp_path / f"nodes{suffix}").fingerprint == expected.fingerprint
+
+
+def test_types_that_arrow_itself_cannot_hold_empty_are_refused_by_name(tmp_path):
+    union = pa.UnionArray.from_sparse(pa.array([0, 0, 0], pa.int8()), [pa.array([1, 2, 3])])
+    nodes = pa.table({"id": ["a", "b", "c"], "u": union, "x": [4, 5, 6]})
+    pa.feather.write_feather(nodes, tmp_path / "nodes.feather")
+    for given in (nodes, tmp_path / "nodes.feather"):
+        with pytest.raises(UserError, match=r"u \(sparse_union"):
+            read_tables(arrow(EDGES), given)
+        assert read_tables(arrow(EDGES), given, exclude="u").features.tolist() == [[4], [5], [6]]
+
+
+def nameless(folder, kind):
+    """A table whose second column has no name, as pandas writes its index into a CSV."""
+    table = pa.table([["a", "b", "c"], [0, 1, 2], [7, 8, 9]], ["id", "", "X"])
+    if kind == "feather":
+        pa.feather.write_feather(table, folder / "nodes.feather")
+    elif kind == "parquet":
+        pa.parquet.write_table(table, folder / "nodes.parquet")
+    elif kind == "csv":
+        (folder / "nodes.csv").write_text("id,,X\na,0,7\nb,1,8\nc,2,9\n")
+    elif kind == "pandas":
+        return table.to_pandas()
+    elif kind == "polars":
+        return polars(table.to_pydict())
+    else:
+        return table
+    return folder / f"nodes.{kind}"
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas", "polars", "feather", "parquet", "csv"])
+def test_a_column_without_a_name_is_no_feature_unless_it_is_named(tmp_path, kind):
+    if kind == "pandas":
+        pytest.importorskip("pandas")
+    nodes = nameless(tmp_path, kind)
+    assert read_tables(arrow(EDGES), nodes).feature_names == ("X",)
+    assert read_tables(arrow(EDGES), nodes, features=["(no name)"]).features.tolist() == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("name", ["Unnamed: 0", "Unnamed: 0.1", "__index_level_0__", "__index_level_1__"])
+def test_what_an_index_without_a_name_is_called_is_no_feature(tmp_path, name):
+    columns = {"id": ["a", "b", "c"], name: [0, 1, 2], "x": [7, 8, 9]}
+    pa.csv.write_csv(pa.table(columns), tmp_path / "nodes.csv")
+    for nodes in (arrow(columns), tmp_path / "nodes.csv"):
+        assert read_tables(arrow(EDGES), nodes).feature_names == ("x",)
+        assert read_tables(arrow(EDGES), nodes, features=name).feature_names == (name,)
+
+
+def test_an_index_that_parquet_or_arrow_recorded_is_no_feature_unless_it_is_named(tmp_path):
+    frame = pandas({"id": ["a", "b", "c"], "x": [7, 8, 9], "row": [4, 9, 6]}).set_index("row")
+    frame.to_parquet(tmp_path / "nodes.parquet")
+    for nodes in (tmp_path / "nodes.parquet", pa.Table.from_pandas(frame)):
+        assert read_tables(arrow(EDGES), nodes).feature_names == ("x",)
+        assert read_tables(arrow(EDGES), nodes, features=["row"]).features.tolist() == [[4], [9], [6]]
+    frame.reset_index().set_index("id").to_parquet(tmp_path / "nodes.parquet")
+    assert read_tables(arrow(EDGES), tmp_path / "nodes.parquet").node_ids.tolist() == ["a", "b", "c"]
+
+
+def test_a_column_that_is_the_index_as_well_is_a_column():
+    frame = pandas({"id": ["a", "b", "c"], "x": [7, 8, 9]}).set_index("x", drop=False)
+    assert read_tables(arrow(EDGES), frame).feature_names == ("x",)
+
+
+def test_names_of_columns_that_are_no_text_are_matched():
+    nodes = pandas({0: ["a", "b", "c"], 1: [7, 8, 9], ("v", 2): [1, 2, 3], 4: ["p", "q", "p"]})
+    edges = pandas({0: EDGES["source"], 1: EDGES["target"]})
+    graph = read_tables(edges, nodes, source=0, target=1, id=0, label=4, features=[1, ("v", 2)])
+    assert (graph.num_edges, graph.feature_names, graph.class_names) == (2, ("1", "('v', 2)"), ("p", "q"))
+    assert read_tables(edges, nodes, source=0, target=1, id=0, label=4, features=1).feature_names == ("1",)
+    with pytest.raises(UserError, match="has no column '7': it has 0, 1"):
+        read_tables(edges, source=7, target=1)
+
+
+@pytest.mark.parametrize("kind", ["float64", "object"])
+def test_frames_without_rows_are_called_empty_whatever_their_types(kind):
+    edges = pandas({"source": [], "target": [], "w": []}).astype(kind)
+    with pytest.raises(UserError, match="the graph is empty: the frame of edges has no rows"):
+        read_tables(edges, weight="w")
+    graph = read_tables(edges, arrow({"id": ["a", "b"], "x": [1, 2]}), weight="w")
+    assert (graph.num_nodes, graph.num_edges) == (2, 0)
+    with pytest.raises(UserError, match="the graph is empty: the frame of nodes has no rows"):
+        read_tables(arrow(EDGES), pandas({"id": [], "name": []}).astype(kind))
+
+
+def test_ids_that_are_all_missing_are_said_to_be():
+    with pytest.raises(UserError, match="edge 1 of the frame of edges, with target 'a', has no source; 2 such"):
+        read_tables(arrow({"source": pa.nulls(2), "target": ["a", "b"]}))
 
 
 def test_arrow_streams_in_a_file_are_read_and_other_files_refused(tmp_path):

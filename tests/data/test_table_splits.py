@@ -73,6 +73,9 @@ def test_a_column_of_splits_gives_way_to_time_unless_it_is_named():
         (("yeer", 2018), "no column 'yeer'.* Did you mean 'year'"),
         (("word", "spring"), "cannot read 'spring' as a date to train before"),
         (("word", "2018"), "cannot read .*x"),
+        ("x", "train_before is 'x': give a column and the first of its numbers or dates that does not train"),
+        (("year",), r"train_before is \('year',\): give a column and the first"),
+        (("year", 1, 2), r"train_before is \('year', 1, 2\): give a column and the first"),
         (("pair", 3), r"column 'pair' of .* holds BIGINT\[\]: train before a number or a date"),
     ],
 )

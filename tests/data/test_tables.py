@@ -137,10 +137,15 @@ def test_leading_zeros_survive_even_below_the_rows_that_are_sniffed(tmp_path):
     assert graph.num_nodes == 30_002
 
 
-@pytest.mark.parametrize("ids", [["007", "8"], ["+7", "8"], ["7.0", "8"], ["1e3", "8"], [str(2**63), "8"], [" 7", "8"]])
+@pytest.mark.parametrize("ids", [["007", "8"], ["+7", "8"], ["7.0", "8"], ["1e3", "8"], [str(2**63), "8"]])
 def test_ids_that_an_integer_would_not_give_back_stay_text(tmp_path, ids):
     graph = read_tables(write(tmp_path / "edges.csv", f"source,target\n{ids[0]},{ids[1]}\n"))
     assert sorted(graph.node_ids) == sorted(ids)
+
+
+def test_white_space_around_ids_of_parquet_is_part_of_them(tmp_path):
+    graph = read_tables(write_columns(tmp_path / "edges.parquet", source=[" 7"], target=["8 "]))
+    assert graph.node_ids.tolist() == [" 7", "8 "]
 
 
 def test_digits_that_a_parquet_file_calls_text_stay_text(tmp_path):
@@ -463,6 +468,34 @@ def test_a_struct_is_no_label(edges, tmp_path):
         read_tables(edges, nodes)
 
 
+def test_a_list_of_lists_is_no_label(edges, tmp_path):
+    nodes = write_columns(tmp_path / "nodes.parquet", id=["a", "b", "c"], label=[[["x"]]] * 3)
+    with pytest.raises(
+        UserError, match=r"'label' of .* holds VARCHAR\[\]\[\]: it must hold one value a node, or a list"
+    ):
+        read_tables(edges, nodes)
+
+
+def test_lists_beside_single_labels_in_a_csv_are_refused(edges, tmp_path):
+    nodes = write(tmp_path / "nodes.csv", 'id,label\na,x\nb,"[x, y]"\nc,[]\n')
+    with pytest.raises(UserError, match=r"'label' of node 'b' is \[x, y\], a list, and others .* \(2 lists in all\)"):
+        read_tables(edges, nodes)
+
+
+@pytest.mark.parametrize("label", [[-2, 1, 3], ["-2", "-1", "3"], [[1], [-2, 1], []]])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_labels_below_minus_one_are_refused(edges, tmp_path, label, suffix):
+    given = label if suffix == ".parquet" or not isinstance(label[0], list) else list(map(str, label))
+    nodes = write_columns(tmp_path / f"nodes{suffix}", id=["a", "b", "c"], label=given)
+    with pytest.raises(UserError, match="label -2 is negative"):
+        read_tables(edges, nodes)
+
+
+def test_what_is_no_folder_to_write_is_refused(edges):
+    with pytest.raises(UserError, match="out is 5: give the folder to write"):
+        read_tables(edges, out=5)
+
+
 def test_an_unusable_memory_is_refused(edges):
     with pytest.raises(UserError, match="cannot read 'much' as a size"):
         read_tables(edges, memory="much")
@@ -491,7 +524,7 @@ def test_a_list_of_another_length_in_a_csv_is_refused(edges, tmp_path):
 def test_a_list_in_a_csv_that_is_none_is_refused(edges, tmp_path):
     rows = "".join(f'n{i},"[1, 2]"\n' for i in range(30_000))  # beyond the rows whose look decides
     nodes = write(tmp_path / "nodes.csv", f'id,vector\na,"[1, 2.5]"\nb,"[3, 4]"\n{rows}c,"[0; 1]"\n')
-    with pytest.raises(UserError, match=r'Line: 30004 .*Could not convert string "\[0; 1\]"'):
+    with pytest.raises(UserError, match=r"feature 'vector' of node 'c' is '\[0; 1\]': it must be a list of numbers"):
         read_tables(edges, nodes)
 
 

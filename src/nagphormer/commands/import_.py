@@ -46,7 +46,7 @@ class TableFlags:
     split: str = "split"
     """Column of the node table with train, val or test."""
     features: Columns = ()
-    """Columns with features: numbers, or lists of them; by default all that are left."""
+    """Columns with features, numbers or lists of them: --features age,income; by default all that are left."""
     encode: Columns = ()
     """Columns of text that become a feature of 0 and 1 for each category: --encode city,trade."""
     fill: Literal["mean", "0"] | None = None
@@ -114,8 +114,8 @@ def _read_tables(flags: ImportFlags) -> tuple[Graph, Report]:
     from nagphormer.data.tables import import_tables
 
     given = {each.name: getattr(flags, each.name) for each in fields(TableFlags)}
-    given |= {name: _split(given[name]) for name in ("encode", "exclude")}
-    given["features"] = list(flags.features) or None
+    given |= {name: _split(given[name]) for name in ("features", "encode", "exclude")}
+    given["features"] = given["features"] or None
     if flags.train_before is not None:
         column, sign, bound = flags.train_before.rpartition("=")
         if not (column and sign and bound):
@@ -139,7 +139,7 @@ def _command(flags: ImportFlags, instead: dict[str, list[str]]) -> str:
     for each in fields(flags):
         value = getattr(flags, each.name)
         added = instead.get(each.name, [])
-        if each.name in ("encode", "exclude"):
+        if each.name in ("features", "encode", "exclude"):
             value = ",".join([*_split(value), *added])
         elif added:
             (value,) = added

@@ -86,7 +86,7 @@ def _chosen(run: Run, graph: Graph, nodes: str | None, split: str | None) -> np.
         return None
     file = Path(nodes)
     try:
-        listed = file.read_text(encoding="utf-8").splitlines() if file.is_file() else nodes.split(",")
+        listed = file.read_text(encoding="utf-8-sig").splitlines() if file.is_file() else nodes.split(",")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the ids in {file}: {getattr(error, 'strerror', None) or error}") from error
     ids = [each.strip() for each in listed if each.strip()]

@@ -164,18 +164,27 @@ def number_classes(
     Args:
         texts: what stands in a column of labels, each once.
         fractions: whether the column holds numbers that need not be whole.
-        known: classes that keep their places, before all others.
+        known: classes that keep their places, before all others; a text is one of them if it is spelled as it is, or
+            as its number or truth value is.
     """
-    texts = [text for text in texts if not (fractions and text.lower() == "nan")]
-    matches = {text: _WHOLE_NUMBER.fullmatch(text) for text in texts}
-    names = {text: str(int(match[1])) for text, match in matches.items() if match}  # 3.0 is class 3
-    if len(names) < len(texts):
-        wrong = next((text for text in texts if fractions and _is_fraction(text)), None)
+    places = set(known)
+    numbers = fractions or (known and all(map(_WHOLE_NUMBER.fullmatch, known)))
+    texts = [text for text in texts if not (numbers and text.lower() in ("nan", "-nan"))]
+    whole = {text: str(int(match[1])) for text in texts if (match := _WHOLE_NUMBER.fullmatch(text))}  # 3.0 is class 3
+    names = dict(whole)
+    if len(whole) < len(texts):
+        wrong = next((text for text in texts if fractions and text not in places and _is_fraction(text)), None)
         if wrong is not None:
             raise UserError(f"label {wrong} is a fraction: labels are whole numbers or text, -1 or empty for unknown")
-        unknown = {text for text in texts if names.get(text) == "-1"}
+        unknown = {text for text in texts if whole.get(text) == "-1"}
         names = in_one_spelling(text for text in texts if text not in unknown) | dict.fromkeys(unknown, "-1")
-    ordered = [*known, *(name for name in in_order(names.values()) if name != "-1" and name not in known)]
+    elif (lowest := min(map(int, whole.values()), default=0)) < -1:
+        raise UserError(f"label {lowest} is negative: labels are 0 … C-1, or -1 for unknown")
+    truths = places <= {"False", "True"}
+    for text in texts:
+        spellings = (text, whole.get(text, text.capitalize() if truths else text))
+        names[text] = next((name for name in spellings if name in places), names[text])
+    ordered = [*known, *(name for name in in_order(names.values()) if name != "-1" and name not in places)]
     place = {name: number for number, name in enumerate(ordered)} | {"-1": -1}
     return {text: place[name] for text, name in names.items()}, tuple(ordered)
 

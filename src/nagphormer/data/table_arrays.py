@@ -21,7 +21,7 @@ from nagphormer.data.classes import number_classes
 from nagphormer.data.folder import IDS, write_ids, write_manifest
 from nagphormer.data.graph import Graph
 from nagphormer.data.learned import Learned
-from nagphormer.data.table_features import Vectors
+from nagphormer.data.table_features import WHOLE, Vectors
 from nagphormer.data.table_files import FilePath
 from nagphormer.data.table_splits import SPLIT_WORDS
 from nagphormer.data.table_sql import FRACTIONS, first_row, reading, sql_text
@@ -177,13 +177,20 @@ def _collect_features(
 
 
 def _encode(values: Any, categories: tuple[str, ...], part: np.ndarray) -> int:
-    """Write a 1 into the column of every row's category; gives how many values are of no known one."""
+    """Write a 1 into the column of every row's category; gives how many values are of no known one.
+
+    What is spelled as a category is that one, else what it is in one spelling, whatever its column holds besides.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if set(categories) <= {"False", "True"}:
         values = pc.utf8_capitalize(values)
-    codes = pc.index_in(values, value_set=pa.array(categories, values.type))
+    known = pa.array(categories, values.type)
+    codes = pc.index_in(values, value_set=known)
+    if codes.null_count > values.null_count:
+        whole = pc.replace_substring_regex(values, WHOLE, r"\1")
+        codes = pc.coalesce(codes, pc.index_in(whole, value_set=known))
     rows = np.flatnonzero(codes.is_valid())
     part[rows, codes.drop_null().to_numpy()] = 1
     return len(values) - values.null_count - len(rows)

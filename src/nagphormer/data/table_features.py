@@ -5,6 +5,7 @@ Shapes: N nodes, F features
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from nagphormer.data.learned import Learned, LearnedColumn
 from nagphormer.data.table_files import Table
 from nagphormer.data.table_sql import (
     FRACTIONS,
+    NO_NAME,
+    NOTHING,
     first_row,
     is_list,
     is_number,
@@ -26,16 +29,18 @@ from nagphormer.data.table_sql import (
     reading,
     sql_name,
 )
-from nagphormer.data.table_text import NO_NAME
 from nagphormer.errors import Refusal, UserError
 
 Fill = Literal["mean", "0"]
 
 MOST_CATEGORIES = 4096
 """Categories of a column that can be encoded."""
+WHOLE = r"^(-?[0-9]+)\.0*$"
+"""A whole number that is written as a fraction."""
 
 _FEW_CATEGORIES = 1000  # of a column that is worth encoding, when a refusal says what to do
-_INDEX = (NO_NAME, "__index_level_0__")  # what pandas' to_csv and to_parquet write of an index: no feature
+_INDEX = re.compile(rf"{re.escape(NO_NAME)}|Unnamed: 0(\.[0-9]+)*|__index_level_[0-9]+__")
+"""What pandas calls an index without a name that it writes, and such a column when it reads it again."""
 _NO_TIME = (
     "a date or time is no number that nodes can be compared by: "
     "give what matters of it, such as the year or an age in days, in a column of numbers"
@@ -138,7 +143,7 @@ def _entries(table: Table, column: LearnedColumn) -> str:
     if column.kind == "list":
         return f"TRY_CAST({sql_name(column.name)} AS FLOAT[])"
     if column.kind == "category":
-        return _category(table, column.name)
+        return _category_text(table, column.name)
     number = table.number(column.name)
     if column.fill is None:
         return number
@@ -147,11 +152,18 @@ def _entries(table: Table, column: LearnedColumn) -> str:
     return f"{filled}, CAST({missing} AS DOUBLE)" if column.indicator else filled
 
 
+def _category_text(table: Table, name: str) -> str:
+    """SQL for what stands in a column of categories; a number that is none is as missing as an empty text."""
+    text = table.text(name)
+    if not table.types[name].startswith(FRACTIONS):
+        return f"nullif({text}, '')"
+    return f"CASE WHEN lower({text}) NOT IN ('', 'nan', '-nan') THEN {text} END"
+
+
 def _category(table: Table, name: str) -> str:
-    text = f"CAST({sql_name(name)} AS VARCHAR)"
-    if table.types[name].startswith(FRACTIONS):  # 3.0 beside gaps is the category that is 3 where there are none
-        text = f"regexp_replace({text}, '^(-?[0-9]+)\\.0*$', '\\1')"
-    return f"nullif({text}, '')"
+    """SQL for the category that is learned of it: 3.0 beside gaps is the one that is 3 where there are none."""
+    text = _category_text(table, name)
+    return f"regexp_replace({text}, '{WHOLE}', '\\1')" if table.types[name].startswith(FRACTIONS) else text
 
 
 def plan_features(db: Any, table: Table, wanted: Wanted, used: Sequence[str | None]) -> Vectors | None:
@@ -180,8 +192,8 @@ def plan_features(db: Any, table: Table, wanted: Wanted, used: Sequence[str | No
 
 def left_out(table: Table, used: Iterable[str | None], vectors: Vectors | None = None) -> list[str]:
     """Columns of which nothing is taken."""
-    taken = {*used, *_INDEX, *(column.name for column in (vectors.columns if vectors else ()))}
-    return [name for name in table.types if name not in taken]
+    taken = {*used, *(column.name for column in (vectors.columns if vectors else ()))}
+    return [name for name in table.types if name not in taken and not _INDEX.fullmatch(name)]
 
 
 def _find_columns(db: Any, table: Table, wanted: Wanted, used: Sequence[str | None]) -> dict[str, str]:
@@ -190,7 +202,7 @@ def _find_columns(db: Any, table: Table, wanted: Wanted, used: Sequence[str | No
         table.require(name)
     chosen = wanted.features
     if chosen is None:
-        chosen = [name for name in table.types if name not in (*used, *_INDEX, *wanted.exclude)]
+        chosen = left_out(table, (*used, *table.index, *wanted.exclude))
     chosen = [*chosen, *(name for name in wanted.encode if name not in chosen)]
     for name in chosen:
         if name in used:
@@ -270,8 +282,10 @@ def _as_before(table: Table, like: Learned) -> tuple[LearnedColumn, ...]:
         )
     for column in like.columns:
         kind = table.types[column.name]
-        fits = is_list(kind) if column.kind == "list" else is_number(kind) or is_text(kind)
-        if not fits:
+        single = (
+            is_number(kind) or is_text(kind) or kind == NOTHING or table.layout is not None
+        )  # its types are guessed
+        if not (is_list(kind) if column.kind == "list" else single):
             raise UserError(f"column {column.name!r} of {table.path} holds {kind}, but was a {column.kind} before")
     return like.columns
 
@@ -307,8 +321,9 @@ def _count_missing(db: Any, table: Table, numbers: list[str]) -> dict[str, int]:
 
 
 def _means(db: Any, table: Table, numbers: list[str]) -> dict[str, float]:
-    """The mean of the numbers that are there, as float32; 0 where there are none."""
-    means = [f"coalesce(favg({n}) FILTER (isfinite({n})), 0)" for n in map(table.number, numbers)]
+    """The mean of the numbers that float32 can hold; 0 where there are none."""
+    most = float(np.finfo(np.float32).max)  # a number above is refused with its node
+    means = [f"coalesce(favg({n}) FILTER (abs({n}) <= {most!r}), 0)" for n in map(table.number, numbers)]
     return {name: float(np.float32(mean)) for name, mean in _one_each(db, table, numbers, means).items()}
 
 
@@ -339,6 +354,9 @@ def refuse_vector(db: Any, vectors: Vectors, found: tuple[Any, ...], may_fill: b
         names = [f"feature {column.name!r}" for column in piece.columns]
         if first.kind == "list":
             values = [None] if values[0] is None else values[0]
+            text = first_row(db, f"SELECT {vectors.table.text(first.name)} FROM {vectors.scan} LIMIT 1 OFFSET {row}")[0]
+            if None in values and text and vectors.table.layout is not None:
+                raise UserError(f"{names[0]} of node {node!r} is {text!r}: it must be a list of numbers, as [1, 2.5]")
             if values != [None] and (len(values) != piece.width or not values):
                 raise UserError(
                     f"{names[0]} of node {node!r} has {len(values)} entries, but that of the first node has "

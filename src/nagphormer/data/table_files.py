@@ -7,16 +7,26 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nagphormer.data.table_frames import frame_bytes, open_dataset, read_frame, register
+from nagphormer.data.table_foreign import read_beginning, unpacked_name
+from nagphormer.data.table_frames import (
+    frame_bytes,
+    index_names,
+    open_dataset,
+    read_frame,
+    recorded_index,
+    register,
+)
 from nagphormer.data.table_sql import (
     INTEGERS,
     LONG_INTEGERS,
+    NO_NAME,
+    NOTHING,
     first_row,
     is_number,
     is_text,
@@ -25,6 +35,7 @@ from nagphormer.data.table_sql import (
     refuse_twins,
     sql_name,
     sql_text,
+    trimmed,
 )
 from nagphormer.data.table_text import Layout, find_layout, sql_files
 from nagphormer.errors import MissingExtra, UserError, nearest
@@ -43,6 +54,8 @@ _KINDS = {
     ".arrow": "Arrow",
 }
 """What a file is, by its ending; any other is text."""
+_MIXED = "lists or objects beside other values"
+_NEEDED = ("source", "target", "id")  # columns that must be there, by what they are called if nothing is said
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,9 @@ class Table:
     source: str = ""
     """SQL that reads a table that has types."""
     index: tuple[str, ...] = ()
-    """Names in the index of a pandas frame, which are no columns."""
+    """Names in the index of a pandas frame, which are no columns, or columns that were such an index."""
+    empty: bool = False
+    """Whether a table that has types has no rows, so that its types mean nothing."""
 
     def scan(self, numbers: Collection[str] = ()) -> str:
         """SQL that reads the table; columns of text files come as text, those in `numbers` as numbers."""
@@ -72,13 +87,15 @@ class Table:
         """DuckDB's type of a column that must exist."""
         if name not in self.types:
             names = list(self.types)
-            listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+            listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "") if names else "none"
             hint = nearest(name, names)
             if name in self.index:
                 hint = " It is the frame's index: give frame.reset_index()."
             elif self.layout is not None and not self.layout.header:
                 hint = " The file has no header, so that its columns are called this."
-            elif self.layout is not None and self.layout.doubtful:
+            elif name in _NEEDED:
+                hint += f" If another column is the {name}, name it with --{name} or {name}=."
+            if self.layout is not None and self.layout.doubtful:
                 hint += " If its first line is an edge, end the file's name in .edgelist."
             raise UserError(f"{self.path} has no column {name!r}: it has {listed}.{hint}")
         return self.types[name]
@@ -96,30 +113,39 @@ class Table:
         kind = self.require(name)
         if lists and kind.endswith("]"):
             kind = kind[: kind.rindex("[")]
-        if not (is_number(kind) or is_text(kind) or is_time(kind) or kind == '"NULL"'):
-            raise UserError(f"column {name!r} of {self.path} holds {kind}: it must hold one value a node")
+        if not (is_number(kind) or is_text(kind) or is_time(kind) or kind == NOTHING):
+            may = ", or a list of them" if lists else ""
+            raise UserError(
+                f"column {name!r} of {self.path} holds {self.types[name]}: it must hold one value a node{may}"
+            )
         return name
+
+    def text(self, name: str) -> str:
+        """SQL for a column as text; in text files white space around a value is no part of it."""
+        column = f"CAST({sql_name(name)} AS VARCHAR)"
+        return column if self.layout is None else trimmed(column)
 
     def number(self, name: str) -> str:
         """SQL for a column of numbers, as DOUBLE."""
         kind = self.require(name)
-        if self.layout is None and not is_number(kind):  # a line of text that is no number is named on reading
+        known = self.layout is None and not self.empty  # a line of text that is no number is named on reading
+        if known and not (is_number(kind) or kind == NOTHING):
             raise UserError(f"column {name!r} of {self.path} holds {kind}: it must hold numbers")
         return f"CAST({sql_name(name)} AS DOUBLE)"
 
     def id(self, name: str, key: str) -> str:
         """SQL for a column of ids as `key`, BIGINT or VARCHAR; an empty text is NULL."""
-        column = f"CAST({sql_name(name)} AS {key})"
         if key == "BIGINT" or (self.layout is not None and self.layout.delimiter is None):
-            return column  # between white space is no empty text, and to compare would split every line twice
-        return f"nullif({column}, '')"
+            column = sql_name(name)  # between white space is no empty text, and to compare would split every line twice
+            return f"CAST({column} AS {key})"
+        return f"nullif({self.text(name)}, '')"
 
     def id_kind(self, name: str) -> str:
         """What the ids in a column are: `integer`, `text`, or `either` where only the values tell."""
         kind = self.require(name)
         if self.layout is not None or kind in LONG_INTEGERS:
             return "either"
-        if kind in INTEGERS:
+        if kind in INTEGERS or kind == NOTHING or self.empty:
             return "integer"
         if is_text(kind):
             return "text"
@@ -155,8 +181,7 @@ def open_table(db: Any, given: Any, role: str, ends: tuple[str, str] | None = No
     if not isinstance(given, str | os.PathLike):
         where = f"the frame of {role}"
         frame, others = read_frame(given, where)
-        index = tuple(str(name) for name in getattr(getattr(given, "index", None), "names", ()) if name is not None)
-        return _registered(db, where, role, frame, others, index)
+        return _registered(db, where, role, frame, others, index_names(given))
     files, path = find_files(given), os.fspath(given)
     kinds = sorted({_kind_of(file) for file in files})
     if len(kinds) > 1:
@@ -164,8 +189,7 @@ def open_table(db: Any, given: Any, role: str, ends: tuple[str, str] | None = No
     if kinds == ["Arrow"]:
         return _registered(db, path, role, open_dataset(files), {})
     if kinds == ["Parquet"]:
-        source = f"read_parquet({sql_files(tuple(files))}, hive_partitioning = false)"
-        return Table(path, _described(db, path, source), source=source)
+        return _open_parquet(db, path, files)
     if kinds == ["JSON lines"]:
         return _open_json(db, path, tuple(files))
     layout = find_layout(files, ends)
@@ -177,8 +201,7 @@ def open_table(db: Any, given: Any, role: str, ends: tuple[str, str] | None = No
 
 
 def _kind_of(file: str) -> str:
-    name = re.sub(r"\.(gz|zst)$", "", file.lower())
-    return next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), "text")
+    return next((kind for ending, kind in _KINDS.items() if unpacked_name(file).endswith(ending)), "text")
 
 
 def _described(db: Any, path: str, source: str) -> dict[str, str]:
@@ -190,24 +213,79 @@ def _registered(
     db: Any, path: str, role: str, frame: Any, others: dict[str, str], index: tuple[str, ...] = ()
 ) -> Table:
     """A table of Arrow columns, which DuckDB reads where they lie; `others` are the types of those it cannot."""
-    refuse_twins([*frame.schema.names, *others], path)
-    name, order = f"frame_{role}", frame.schema.names
+    given = frame.schema
+    refuse_twins([name or NO_NAME for name in (*given.names, *others)], path)
     with reading(path):
-        others = others | register(db, name, frame)
-    source = f"SELECT * FROM {name}"
-    found = _described(db, path, f"({source})") | others
-    order = [*order, *(column for column in others if column not in order)]
-    return Table(path, {column: found[column] for column in order}, source=name, index=index)
+        others = others | register(db, f"frame_{role}", frame)
+    kept = [name for name in given.names if name not in others]
+    table = _typed(db, path, f"frame_{role}", kept, index or recorded_index(given)) if kept else Table(path, {})
+    types = table.types | {name or NO_NAME: kind for name, kind in others.items()}
+    order = dict.fromkeys(name or NO_NAME for name in (*given.names, *others))
+    return replace(table, types={name: types[name] for name in order}, index=index or table.index)
+
+
+def _typed(db: Any, path: str, source: str, names: Sequence[str], index: tuple[str, ...]) -> Table:
+    """A table that has types, by SQL that reads it and the names of its columns, some of which DuckDB would change."""
+    names = [name or NO_NAME for name in names]
+    refuse_twins(names, path)
+    source = f"(SELECT * FROM {source} AS given({', '.join(map(sql_name, names))}))"
+    types = _described(db, path, source)
+    with reading(path):
+        empty = first_row(db, f"SELECT 1 FROM {source} LIMIT 1") is None
+    return Table(path, types, source=source, index=index, empty=empty)
+
+
+def _open_parquet(db: Any, path: str, files: list[str]) -> Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = f"read_parquet({sql_files(tuple(files))}, hive_partitioning = false)"
+    _described(db, path, source)
+    try:
+        schema = pq.read_schema(files[0])
+    except pa.ArrowException as error:
+        raise UserError(f"cannot read {files[0]}: {error}") from error
+    return _typed(db, path, source, schema.names, recorded_index(schema))
 
 
 def _open_json(db: Any, path: str, files: tuple[str, ...]) -> Table:
     """JSON lines; what DuckDB would make a date of, or find mixed, is read as it is written."""
+    texts = {file: read_beginning(file).lstrip() for file in files}
+    wrong = [file for file, text in texts.items() if not text.startswith("{") and (text or not any(texts.values()))]
+    if wrong:
+        raise UserError(f"{wrong[0]} is no file of JSON lines: it must hold one object a line, and in it every column")
     lines = f"read_json({sql_files(files)}, format = 'newline_delimited', hive_partitioning = false"
-    types = _described(db, path, f"{lines}, sample_size = -1)")
-    types = {name: "VARCHAR" if kind == "JSON" else kind for name, kind in types.items()}
-    read_as = {name: "VARCHAR" if is_time(kind) or kind == "UUID" else kind for name, kind in types.items()}
+    types = _described(db, path, f"{lines}, sample_size = -1, map_inference_threshold = -1)")
+    _check_keys(db, path, files, list(types))
+    mixed = [name for name, kind in types.items() if kind == "JSON"]
+    types |= _kinds_of_mixed(db, path, lines, mixed)
+    read_as = {name: "VARCHAR" if is_time(kind) or kind in ("UUID", _MIXED) else kind for name, kind in types.items()}
     columns = ", ".join(f"{sql_text(name)}: {sql_text(kind)}" for name, kind in read_as.items())
     return Table(path, types, source=f"{lines}, columns = {{{columns}}})")
+
+
+def _check_keys(db: Any, path: str, files: tuple[str, ...], names: list[str]) -> None:
+    """Refuse keys that DuckDB renames, since they differ in case alone, or because of which it sees no columns."""
+    known = {name.lower() for name in names}
+    if names != ["json"] and not any(re.sub(r"_[0-9]+$", "", name) in known - {name} for name in known):
+        return  # to look at every key takes as long as to read the file
+    with reading(path):
+        query = f"SELECT DISTINCT unnest(json_keys(json)) FROM read_ndjson_objects({sql_files(files)})"
+        keys = sorted(key for (key,) in db.execute(query).fetchall())
+    refuse_twins(keys, path)
+    if not keys or "" in keys or (names == ["json"] != keys):
+        raise UserError(f"{path} must hold one JSON object a line, in which every value has a name")
+
+
+def _kinds_of_mixed(db: Any, path: str, lines: str, names: list[str]) -> dict[str, str]:
+    """Types of columns that are mixed in JSON lines: text, unless there are lists or objects among the values."""
+    if not names:
+        return {}
+    columns = ", ".join(f"{sql_text(name)}: 'JSON'" for name in names)
+    nested = ", ".join(f"bool_or(json_type({sql_name(name)}) IN ('ARRAY', 'OBJECT'))" for name in names)
+    with reading(path):
+        found = first_row(db, f"SELECT {nested} FROM {lines}, columns = {{{columns}}})")
+    return {name: _MIXED if each else "VARCHAR" for name, each in zip(names, found, strict=True)}
 
 
 def _guess_sql(column: str) -> str:

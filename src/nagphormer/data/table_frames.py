@@ -46,6 +46,18 @@ def read_frame(given: Any, where: str) -> tuple[pa.Table, dict[str, str]]:
     return pa.table(columns), others
 
 
+def index_names(given: Any) -> tuple[str, ...]:
+    """Names in the index of a pandas frame that are no columns as well."""
+    names = [str(name) for name in getattr(getattr(given, "index", None), "names", ()) if name is not None]
+    return tuple(name for name in names if name not in map(str, given.columns))
+
+
+def recorded_index(schema: Any) -> tuple[str, ...]:
+    """Columns that were the index of a pandas frame, as Parquet and Arrow record it."""
+    recorded = (schema.pandas_metadata or {}).get("index_columns", [])
+    return tuple(name for name in recorded if isinstance(name, str))
+
+
 def frame_bytes(given: Any) -> int:
     """About how much memory a frame takes; 0 where it does not say."""
     if hasattr(given, "memory_usage"):
@@ -61,7 +73,9 @@ def open_dataset(files: list[str]) -> Any:
     import pyarrow.dataset as ds
 
     try:
-        return ds.dataset(files, format="ipc")
+        found = ds.dataset(files, format="ipc")
+        wider = _with_floats(found.schema)
+        return found if wider == found.schema else ds.dataset(files, format="ipc", schema=wider)
     except pa.ArrowInvalid:
         try:
             return pa.concat_tables([pa.ipc.open_stream(pa.memory_map(file)).read_all() for file in files])
@@ -71,42 +85,45 @@ def open_dataset(files: list[str]) -> Any:
 
 def register(db: Any, name: str, frame: Any) -> dict[str, str]:
     """Have DuckDB know Arrow columns by a name; gives the types of those it cannot read, which are left out."""
-    import duckdb
+    import pyarrow as pa
 
-    frame = _with_floats(frame)
+    if isinstance(frame, pa.Table):  # a data set was opened with such types
+        for number, field in enumerate(_with_floats(frame.schema)):
+            if field.type != frame.schema.types[number]:
+                frame = frame.set_column(number, field, frame.column(number).cast(field.type))
     others = {}
-    try:
-        _try_columns(db, frame.schema)
-    except duckdb.Error:
-        for field in frame.schema:
-            try:
-                _try_columns(db, frame.schema.empty_table().select([field.name]).schema)
-            except duckdb.Error:
-                others[field.name] = str(field.type)
+    if not _can_read(db, frame.schema):
+        others = {field.name: str(field.type) for field in frame.schema if not _can_read(db, [field])}
     kept = [column for column in frame.schema.names if column not in others]
-    if others and not hasattr(frame, "replace_schema"):
+    if others and isinstance(frame, pa.Table):
         frame = frame.select(kept)
     elif others:
-        frame = frame.replace_schema(frame.schema.empty_table().select(kept).schema)
-    db.register(name, frame)
+        frame = frame.replace_schema(pa.schema([frame.schema.field(column) for column in kept]))
+    if kept:
+        db.register(name, frame)
     return others
 
 
-def _try_columns(db: Any, schema: Any) -> None:
-    db.register("tried", schema.empty_table())
-    try:
-        db.execute("DESCRIBE SELECT * FROM tried").fetchall()
-    finally:
-        db.unregister("tried")
-
-
-def _with_floats(frame: Any) -> Any:
-    """Half-precision numbers and long decimals as what DuckDB knows; a data set's stay as they are."""
+def _can_read(db: Any, fields: Any) -> bool:
+    """Whether DuckDB reads columns of these types."""
+    import duckdb
     import pyarrow as pa
 
-    if not isinstance(frame, pa.Table):
-        return frame
-    for number, field in enumerate(frame.schema):
+    try:
+        db.register("tried", pa.schema(fields).empty_table())
+        db.execute("DESCRIBE SELECT * FROM tried").fetchall()
+    except (duckdb.Error, pa.ArrowException):  # of some types Arrow itself makes no empty column
+        return False
+    finally:
+        db.unregister("tried")
+    return True
+
+
+def _with_floats(schema: Any) -> Any:
+    """Half-precision numbers and long decimals as what DuckDB knows."""
+    import pyarrow as pa
+
+    for number, field in enumerate(schema):
         kind = field.type
         wider: Any = None
         if pa.types.is_float16(kind):
@@ -118,8 +135,8 @@ def _with_floats(frame: Any) -> Any:
         elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_float16(kind.value_type):
             wider = pa.large_list(pa.float32())
         if wider is not None:
-            frame = frame.set_column(number, pa.field(field.name, wider), frame.column(number).cast(wider))
-    return frame
+            schema = schema.set(number, field.with_type(wider))
+    return schema
 
 
 def _pandas_columns(frame: Any, where: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +52,24 @@ class Request:
     memory: str | int | None = None
     """What DuckDB may hold."""
 
+    def __post_init__(self) -> None:
+        """Names of columns as text, which is how a frame's names are known, whatever they are."""
+        for name in ("source", "target", "weight", "id", "label", "split"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, None if given is None else str(given))
+        for name in ("features", "encode", "exclude"):
+            object.__setattr__(self, name, _names(getattr(self, name)))
+
     def check(self) -> None:
         """Refuse what cannot be had together."""
+        given = self.train_before
+        if given is not None and not (isinstance(given, tuple | list) and len(given) == 2):
+            raise UserError(
+                f"train_before is {given!r}: give a column and the first of its numbers or dates that does not train, "
+                f"such as ('year', 2018)"
+            )
+        if not isinstance(self.out, str | os.PathLike | None):
+            raise UserError(f"out is {self.out!r}: give the folder to write, or leave it out")
         if self.fill not in (None, "mean", "0"):
             raise UserError(f"fill is {self.fill!r}: missing numbers become the column's 'mean' or '0'")
         of_nodes = (self.features, self.encode, self.fill, self.exclude, self.train_before)
@@ -68,15 +85,24 @@ class Request:
 
     def wanted(self) -> Wanted:
         """What is asked for about features."""
-        columns = [[each] if isinstance(each, str) else each for each in (self.features, self.encode, self.exclude)]
-        return Wanted(columns[0], columns[1] or (), self.fill, columns[2] or (), self.learned())
+        return Wanted(self.features, self.encode or (), self.fill, self.exclude or (), self.learned())
 
     def learned(self) -> Learned | None:
         """What the graph to be like learned from its tables."""
         if self.like is None:
             return None
+        if not isinstance(self.like, Graph | str | os.PathLike):
+            raise UserError(f"like is a {type(self.like).__name__}: give a graph that read_tables made, or its folder")
         graph = self.like if isinstance(self.like, Graph) else open_graph(self.like)
         if graph.learned is None:
             source = graph.folder or "it"
             raise UserError(f"the graph to be like was not read from tables by this version: import {source} again")
         return graph.learned
+
+
+def _names(given: Any) -> tuple[str, ...] | None:
+    """Names of columns, given as one or as several."""
+    if given is None:
+        return None
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    return tuple(map(str, given if several else [given]))

@@ -13,6 +13,8 @@ from nagphormer.errors import UserError
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 LONG_INTEGERS = ("UBIGINT", "HUGEINT", "UHUGEINT")  # may exceed int64
 FRACTIONS = ("FLOAT", "DOUBLE", "DECIMAL")
+NOTHING = '"NULL"'  # the type of a column in which every value is missing
+NO_NAME = "(no name)"  # what a column without a name is called
 
 
 def is_number(kind: str) -> bool:
@@ -45,6 +47,11 @@ def sql_text(text: str) -> str:
 def sql_name(name: str) -> str:
     """A column's name as SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def trimmed(text: str) -> str:
+    """SQL for a text without the blanks and tabs around it; to look for tabs first is faster than a set of both."""
+    return f"CASE WHEN contains({text}, '\t') THEN trim({text}, ' \t') ELSE trim({text}) END"
 
 
 def first_row(db: Any, query: str) -> Any:

@@ -106,6 +106,8 @@ def import_tables(request: Request) -> tuple[Graph, Report]:
         from_nodes = None
         if nodes is not None:
             table = open_table(db, nodes, "nodes")
+            if table.empty:
+                raise UserError(f"the graph is empty: {table.path} has no rows")
             own_kinds = {table.id_kind(request.id)}
             from_nodes = _find_node_columns(db, table, request)
         elif wanted.like is not None and wanted.like.columns:
@@ -211,7 +213,7 @@ def _first_where(db: Any, table: str, condition: str, columns: str) -> tuple[Any
 def _load_nodes(db: Any, columns: _NodeColumns, key: str, may_fill: bool) -> None:
     """Make `nodes` (id, label, split, moment, finite) in file order; refuses bad ids, splits and features."""
     table, vectors, moment = columns.table, columns.vectors, columns.moment
-    split = "NULL" if columns.split is None else f"{sql_name(columns.split)}::VARCHAR"
+    split = "NULL" if columns.split is None else table.text(columns.split)
     taken = [
         f"{table.id(columns.id, key)} AS id",
         f"{_label_sql(columns)} AS label",
@@ -223,8 +225,8 @@ def _load_nodes(db: Any, columns: _NodeColumns, key: str, may_fill: bool) -> Non
         db.execute(f"CREATE TABLE nodes AS SELECT {', '.join(taken)} FROM {vectors.scan if vectors else table.scan()}")
     _check_ids(db, columns)
     check_words(db, table, columns.split)
-    if columns.label is not None and columns.several:
-        _check_lists(db, columns)
+    if columns.label is not None:
+        (_check_lists if columns.several else _refuse_lists)(db, columns)
     if moment:
         split_by_time(db, table, moment, columns.label is not None)
     found = _first_where(db, "nodes", "NOT finite", "id")
@@ -235,7 +237,7 @@ def _load_nodes(db: Any, columns: _NodeColumns, key: str, may_fill: bool) -> Non
 def _label_sql(columns: _NodeColumns) -> str:
     if columns.label is None:
         return "NULL::VARCHAR"
-    text = f"nullif({sql_name(columns.label)}::VARCHAR, '')"
+    text = f"nullif({columns.table.text(columns.label)}, '')"
     if not columns.several:
         return text
     lists = sql_name(columns.label) if columns.table.layout is None else text  # a CSV's lists are text
@@ -249,6 +251,16 @@ def _check_lists(db: Any, columns: _NodeColumns) -> None:
         raise UserError(
             f"the list {columns.label!r} of node {found[2]!r}, {found[3]}, names a label twice ({found[0]:,} such "
             f"lists in all): it must hold the names of a node's labels, not a 0 or 1 for each"
+        )
+
+
+def _refuse_lists(db: Any, columns: _NodeColumns) -> None:
+    """Refuse lists among the single labels of a text file, where they are but text."""
+    found = columns.table.layout is not None and _first_where(db, "nodes", "label LIKE '[%]'", "id, label")
+    if found:
+        raise UserError(
+            f"the label {columns.label!r} of node {found[2]!r} is {found[3]}, a list, and others are single labels "
+            f"({found[0]:,} lists in all): give every node a list, also of one label, [a], or none"
         )
 
 
@@ -374,7 +386,10 @@ def _find_node_columns(db: Any, table: Table, request: Request) -> _NodeColumns:
     wanted = request.wanted()
     label = table.optional(request.label, "label", lists=True)
     split = table.optional(request.split, "split")
-    moment = find_moment(db, table, *request.train_before) if request.train_before is not None else None
+    moment = None
+    if request.train_before is not None:
+        column, bound = request.train_before
+        moment = find_moment(db, table, str(column), bound)
     used = [request.id, label, split]
     if moment and moment.column not in (wanted.features or ()):  # asked for, a time may be a feature, too
         used.append(moment.column)
