@@ -46,7 +46,8 @@ def test_a_cell_is_measured_in_a_child_and_kept_with_all_that_tells_where_it_com
     assert facts["test_accuracy"] > facts["majority"]
     assert facts["settings"] == {"encoding_dim": 0}
     assert facts["resolved"] == {"hops": 3, "encoding_dim": 0, "lr": 0.01, "weight_decay": 5e-4}
-    assert (facts["budget"], facts["jobs"], facts["gpu"]) == ({"epochs": 2, "patience": 2}, 1, False)
+    assert facts["budget"] == {"epochs": 2, "patience": 2, "restart_on_ties": False}
+    assert (facts["jobs"], facts["gpu"]) == (1, False)
     assert facts["limits"] == {"memory": 8, "seconds": 100}
     assert facts["epochs"] == 2
     assert set(facts["stages"]) == {"prepare", "train", "infer"}

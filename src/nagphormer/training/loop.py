@@ -125,8 +125,12 @@ class Trainer:
                     self._save(epoch)
         self.model.load_state_dict(self._best)
         self.model.eval()
+        return self.ranks.agreed(self._outcome(diverged))
+
+    def _outcome(self, diverged: str) -> Outcome:
+        """How training ended, as the first rank knows: after resuming, others lack the history before."""
         best, records = self.stopping.best_epoch, self.history.records
-        if not best:
+        if not best or not self.ranks.first:
             return Outcome(0, None, None, len(records), diverged)
         kept = records[best - 1]
         return Outcome(best, kept[f"val_{self.task.metric}"], kept["val_loss"], len(records), diverged)
