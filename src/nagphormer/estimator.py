@@ -129,6 +129,8 @@ class NodeClassifier:
     """The nodes it was trained, validated and is to be tested on."""
     best_epoch_: int
     """The epoch whose weights, averaged with those of the epochs before, were kept."""
+    temperature_: float
+    """What scores of `model_` are divided by before they become probabilities, found on the validation nodes."""
     n_features_in_: int
     """Features of a node; a graph without any has one, log(1 + degree)."""
     feature_names_in_: np.ndarray
@@ -414,6 +416,7 @@ class NodeClassifier:
         self.history_ = run.best.history
         self.splits_ = run.splits
         self.best_epoch_ = run.best.outcome["best_epoch"]
+        self.temperature_ = run.temperature
         self.n_features_in_ = run.best.plan.model.input_dim - run.best.plan.tokens.encoding_dim
         vars(self).pop("feature_names_in_", None)  # of an earlier fit
         if run.fitted is not None and run.fitted.feature_names is not None:

@@ -177,7 +177,7 @@ def hop_attention(run: Run, source: TokenSource, nodes: np.ndarray) -> np.ndarra
 
 
 def _probability(run: Run, hidden: torch.Tensor) -> torch.Tensor:
-    logits = run.best.model.classify(hidden).float()
+    logits = run.best.model.classify(hidden).float() / run.temperature
     return logits.sigmoid() if run.classes.multi_label else logits.softmax(dim=1)
 
 

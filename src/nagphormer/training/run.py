@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
 
 from nagphormer.data.classes import Classes, name_of
 from nagphormer.data.graph import Graph
@@ -22,6 +23,8 @@ from nagphormer.settings import Dtype, TrainConfig
 from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
+from nagphormer.training.calibration import temperature
+from nagphormer.training.forward import forward
 from nagphormer.training.loop import Trainer
 from nagphormer.training.plan import Plan
 from nagphormer.training.ranks import ALONE
@@ -110,6 +113,8 @@ class Run(Subject):
     """Those that answer together; today there is one."""
     fitted: Fitted | None = None
     """What tokens take from the graph of training; 0.1.0 did not keep it."""
+    temperature: float = 1.0
+    """What scores are divided by before they become probabilities; 0.1.0 knew none."""
 
     def is_of(self, graph: Graph) -> bool:
         """Whether a graph is the one it was trained on."""
@@ -189,13 +194,24 @@ def train(
             if folder is not None:
                 folder.extend(plan, subject)
             outcome = trainer.run()
+            heat = 1.0 if outcome.diverged else ranks.agreed(_temperature(trainer, plan, ranks.first))
     _warn_of_rare_classes(graph, subject, config, outcome.best_metric)
     member = Member(plan, model, trainer.history.records, asdict(outcome))
     fitted = Fitted.of(graph, plan.tokens, source.statistics, source.encoding)
-    run = Run(**vars(subject), members=(member,), fitted=fitted)
+    run = Run(**vars(subject), members=(member,), fitted=fitted, temperature=heat)
     if folder is not None:
         folder.finish(run)
     return run, source
+
+
+def _temperature(trainer: Trainer, plan: Plan, first: bool) -> float:
+    """The temperature of a trained network, by its validation nodes; the first rank looks for it."""
+    if not first:
+        return 1.0
+    model, source, nodes = trainer.model, trainer.source, torch.from_numpy(np.array(trainer.val_nodes))
+    found = forward(model, source, nodes, model.classify, plan.precision)
+    scores = torch.cat([part.float().cpu() for _, part in found])
+    return temperature(scores, trainer.task.labels[nodes.to(source.device)])
 
 
 def _warn_of_rare_classes(graph: Graph, subject: Subject, config: TrainConfig, accuracy: float | None) -> None:

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, fields
+from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -201,7 +202,10 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     _load_weights(model, folder / MODEL)
     member = Member(plan, model.eval(), read_history(folder / METRICS), manifest.get("outcome", {}))
     fitted = Fitted.read(folder, manifest)
-    return Run(**vars(_read_subject(folder, manifest)), members=(member,), fitted=fitted)
+    heat = manifest.get("temperature", 1.0)  # 0.1.0 had none
+    if not (isinstance(heat, float) and 0 < heat < inf):
+        raise UserError(f"{folder / MANIFEST} is damaged (its temperature is {heat!r}): train again")
+    return Run(**vars(_read_subject(folder, manifest)), members=(member,), fitted=fitted, temperature=heat)
 
 
 def read_start(path: str | os.PathLike[str]) -> tuple[Plan, Subject, dict[str, Any]]:
@@ -220,11 +224,14 @@ def _write_start(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, 
 
 
 def _write_manifest(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, Any]) -> None:
-    fitted = subject.fitted if isinstance(subject, Run) else None
+    trained = subject if isinstance(subject, Run) else None
+    learned = {}
+    if trained is not None and trained.fitted is not None:
+        learned = {"temperature": trained.temperature, "fitted": trained.fitted.facts()}
     versions = {"nagphormer": __version__, "torch": torch.__version__, "numpy": np.__version__}
     manifest = {
         "kind": "run",
-        "format": 1 if isinstance(subject, Run) and fitted is None else FORMAT,  # 1: 0.1.0 wrote it
+        "format": FORMAT if trained is None or learned else 1,  # 1: 0.1.0 trained it
         "graph": asdict(subject.graph),
         "input_dim": plan.model.input_dim,
         "num_classes": subject.classes.num_classes,
@@ -234,7 +241,7 @@ def _write_manifest(folder: Path, plan: Plan, subject: Subject, outcome: dict[st
         "seed": plan.given.seed,
         "given": _left_open(plan),
         "outcome": outcome,
-        **({} if fitted is None else {"fitted": fitted.facts()}),
+        **learned,
         "versions": versions | {"python": platform.python_version()},
     }
     with new_file(folder / MANIFEST) as staging:
