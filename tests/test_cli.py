@@ -300,7 +300,7 @@ def test_a_users_mistake_is_one_line_and_exit_code_2(command, message, run, grap
 
 REFUSED = [
     ("prepare GRAPH --out tokens --dtype float8", 'invalid value "float8" for --dtype. Choose from: '),
-    ("prepare GRAPH --out tokens --hops many", 'invalid value for --hops: unable to convert "many" into int\n'),
+    ("prepare GRAPH --out tokens --hops many", "invalid value for --hops: 'many' is no whole number\n"),
     ("prepare GRAPH", "prepare needs --out with a value: nagphormer prepare --help says more\n"),
     ("prepare GRAPH --outt tokens", "prepare has no flag --outt. Did you mean '--out'?\n"),
     ("prepare --out tokens", "prepare needs GRAPH: nagphormer prepare --help says more\n"),
@@ -476,7 +476,17 @@ def test_a_store_in_memory_can_be_described(graph_path):
     assert store.manifest.blocks == ()
 
 
+@pytest.mark.parametrize(
+    "words", ["train GRAPH --out run --epochs 1.5", "prepare GRAPH --out tokens --hops 2.5", "info GRAPH --hops 1.6"]
+)
+def test_fractions_are_no_whole_numbers(words, run, graph_path):
+    code, _, err = run(*words.replace("GRAPH", str(graph_path)).split())
+    assert code == 2
+    assert "is no whole number" in err
+    assert run("info", graph_path, "--hops", "2.0")[0] == 0
+
+
 def test_every_command_is_in_the_file_of_its_name():
     found = {path.stem.rstrip("_") for path in Path(commands.__file__).parent.glob("*.py")}
-    assert found - set(cli.COMMANDS) == {"__init", "terminal", "use"}
+    assert found - set(cli.COMMANDS) == {"__init", "flags", "terminal", "use"}
     assert set(cli.COMMANDS) <= found

@@ -49,6 +49,9 @@ WRONG = {
     "dim must be a whole number, not 'a'": lambda clf: laplacian_encoding(GRAPH, "a"),
     "num_nodes must be a whole number, not '10'": lambda clf: synthetic_graph("10", 5, 3, 2),
     "splits must be a dict such as": lambda clf: from_scipy(EYE, splits=["train", "val", "test"]),
+    "splits must be a dict such as .*, not ndarray": lambda clf: from_scipy(
+        EYE, splits=np.array(["train", "val", "test"])
+    ),
     "node_ids must be integers or strings, not double": lambda clf: from_scipy(EYE, node_ids=[1.5, 2.5, 3.5]),
     "node_ids must be integers or strings, not list": lambda clf: from_scipy(EYE, node_ids=[[1], [2], [3]]),
     r"node_ids must be all integers below 2\*\*63": lambda clf: from_scipy(EYE, node_ids=[2**70, 1, 2]),

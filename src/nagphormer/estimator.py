@@ -315,7 +315,8 @@ class NodeClassifier:
             graph: the graph of training, or another with the same features, by name where both have names.
             nodes: positions, a slice or a mask; all by default.
             node_ids: the user's own ids instead of positions.
-            split: `train`, `val` or `test` instead: all nodes of that split, labeled or not.
+            split: `train`, `val` or `test` instead: all nodes of that split, labeled or not, in the order of
+                `graph.splits[split]`, which is ascending.
             tokens: the graph's token store, if it has one.
             as_frame: give a frame of pandas (True), polars or Arrow, by its name: for each node `node_id`,
                 `prediction`, its `probability`, and `p_<class>` of every class.

@@ -124,8 +124,19 @@ def test_lists_are_several_labels_of_a_node():
     assert (names, labels.tolist()) == (("a", "b"), [[0, 1], [1, 1], [0, 0], [0, 0]])
     names, labels = read_labels(_objects([2], [0, 1], []))
     assert (names, labels.tolist()) == (None, [[0, 0, 1], [1, 1, 0], [0, 0, 0]])
+    for rows in ([["b"], ["a", "b"], []], [["b", "c"], ["a", "b"], ["a", "c"]], [[2], [0, 1], []]):
+        several = from_scipy(sp.csr_array((3, 3)), labels=rows)
+        found = several.class_names or (0, 1, 2)
+        assert [[found[label] for label in np.flatnonzero(row)] for row in several.labels] == [
+            sorted(row) for row in rows
+        ]
     with pytest.raises(UserError, match="node 1 has a label twice"):
         read_labels(_objects(["b"], ["a", "a"]))
+
+
+def test_a_matrix_with_one_label_a_node_is_said_to_be_one():
+    with pytest.warns(UserWarning, match="each node has exactly one of 2 labels: .* labels.argmax"):
+        graph_with([[1, 0], [0, 1]])
 
 
 def test_incomplete_multi_labels_are_refused():

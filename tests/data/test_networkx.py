@@ -77,7 +77,11 @@ def test_splits_come_from_an_attribute():
     splits = from_networkx(graph, split="role").splits
     assert {name: idx.tolist() for name, idx in splits.items()} == {"test": [0], "train": [1, 3]}
     graph.nodes[2]["role"] = "valid"
-    with pytest.raises(UserError, match="node 2 has role 'valid'"):
+    assert from_networkx(graph, split="role").splits["val"].tolist() == [2]
+    graph.nodes[2]["role"] = float("nan")
+    assert "val" not in from_networkx(graph, split="role").splits
+    graph.nodes[2]["role"] = "vaild"
+    with pytest.raises(UserError, match="node 2 has role 'vaild'"):
         from_networkx(graph, split="role")
 
 
@@ -99,8 +103,11 @@ def test_wrong_names_and_objects_are_refused():
         from_networkx(nx.path_graph(2), label="y")
     with pytest.raises(UserError, match="graph is empty"):
         from_networkx(nx.Graph())
-    with pytest.raises(UserError, match="not a NetworkX graph"):
-        from_networkx([(0, 1)])
+    for wrong in ([(0, 1)], nx):
+        with pytest.raises(UserError, match="not a NetworkX graph"):
+            from_networkx(wrong)
+    with pytest.raises(UserError, match="names no edge attribute"):
+        from_networkx(nx.path_graph(2), weight=["weight"])
     graph = nx.Graph()
     graph.add_edge(0, 1, weight="heavy")
     with pytest.raises(UserError, match="'weight' is not a number"):

@@ -167,3 +167,34 @@ def test_types_are_told_apart():
     assert not any(map(is_number, ["VARCHAR", "FLOAT[]", "FLOAT[3]", "DATE"]))
     assert all(map(is_list, ["FLOAT[]", "DOUBLE[3]", "DECIMAL(4,1)[]", "INTEGER[]"]))
     assert not any(map(is_list, ["VARCHAR[]", "FLOAT[][]", "FLOAT", "STRUCT(a FLOAT)[]"]))
+
+
+def test_columns_that_stand_in_the_names_of_folders_are_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\nc,d\n")
+    nodes = pandas.DataFrame(
+        {"id": list("abcd"), "x": [1.5, 2, 3, 4], "label": list("uvuv"), "split": ["train", "val", "test", "train"]}
+    )
+    nodes["year"] = [2001, 2002, 2001, 2002]
+    nodes.to_parquet(tmp_path / "parts", partition_cols=["split", "year"])
+    nodes.to_parquet(tmp_path / "whole.parquet", index=False)
+    parted, whole = (read_tables(tmp_path / "edges.csv", tmp_path / name) for name in ("parts", "whole.parquet"))
+    assert sorted(parted.feature_names) == sorted(whole.feature_names) == ["x", "year"]
+    for graph in (parted, whole):
+        rows = dict(
+            zip(graph.node_ids, graph.features[:, [graph.feature_names.index(n) for n in ("x", "year")]], strict=True)
+        )
+        assert {name: row.tolist() for name, row in rows.items()} == {
+            "a": [1.5, 2001],
+            "b": [2, 2002],
+            "c": [3, 2001],
+            "d": [4, 2002],
+        }
+        splits = {name: sorted(graph.node_ids[idx]) for name, idx in graph.splits.items()}
+        assert splits == {"train": ["a", "d"], "val": ["b"], "test": ["c"]}
+
+
+def test_fill_may_be_the_number_zero(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    (tmp_path / "nodes.csv").write_text("id,age\n0,3\n1,\n")
+    assert read_tables(tmp_path / "edges.csv", tmp_path / "nodes.csv", fill=0).features.tolist() == [[3, 0], [0, 1]]

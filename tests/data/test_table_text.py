@@ -267,3 +267,24 @@ def test_lists_and_objects_beside_single_values_are_no_labels(tmp_path, value):
 def test_a_broken_line_of_json_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"cannot read .*edges\.jsonl"):
         read_tables(write(tmp_path / "edges.jsonl", '{"source": 1, "target": 2}\n{"source": 1,\n'))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Evelyn Jefferson E1 {}\nLaura Mandeville E2 {}\n", "the third word of the first edge .* is 'E1'"),
+        ("0 {}\n1 {}\n", "seems to be a list of neighbors: read it with NetworkX"),
+        ("% bip unweighted\n1 1\n2 1\n", "joins nodes of two kinds"),
+    ],
+)
+def test_lists_that_mean_another_graph_are_refused(text, said, tmp_path):
+    (tmp_path / "list.edgelist").write_text(text)
+    with pytest.raises(UserError, match=said):
+        read_tables(tmp_path / "list.edgelist")
+
+
+def test_a_table_of_nodes_without_names_of_columns_is_said_to_lack_them(tmp_path):
+    (tmp_path / "edges.txt").write_text("0 1\n1 2\n")
+    (tmp_path / "labels.txt").write_text("0 3\n1 4\n2 3\n")
+    with pytest.raises(UserError, match="Its first line seems to be a row: put the columns' names above it"):
+        read_tables(tmp_path / "edges.txt", tmp_path / "labels.txt")

@@ -11,6 +11,7 @@ from small import HERE, class_graph, plan_of, quick, sparse_graph, tokens_of
 
 from nagphormer import UserError, from_scipy, hop_tokens
 from nagphormer.device import Machine
+from nagphormer.settings import TrainConfig
 from nagphormer.training.plan import check_trainable, choose_way, decide
 
 # what can be trained on
@@ -238,3 +239,13 @@ def test_another_graph_with_dense_features_is_not_projected():
     )  # mostly zeros all the same
     assert plan.way_for(from_scipy(wide.adjacency(), np.ones(wide.features.shape))) == "stored"
     assert plan_of(class_graph(), quick()).way_for(wide) == "stored"
+
+
+def test_tokens_that_lack_the_usual_scaling_are_said_to():
+    graph = class_graph()  # measurements
+    plain, scaled = (hop_tokens(graph, 3, feature_scaling=scaling, device="cpu") for scaling in ("none", "standardize"))
+    with pytest.warns(UserWarning, match="these tokens are not scaled: .* --feature-scaling standardize"):
+        decide(graph, TrainConfig(), HERE, plain)
+    for given, store in ((TrainConfig(feature_scaling="none"), plain), (TrainConfig(), scaled)):
+        with warnings.catch_warnings(action="error"):
+            decide(graph, given, HERE, store)

@@ -4,6 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from nagphormer.commands.flags import Whole, WholeOrNone
 from nagphormer.commands.terminal import result, say_next, table
 from nagphormer.files import format_size
 from nagphormer.settings import TrainConfig
@@ -16,8 +17,8 @@ def run(
     graph: str,
     /,
     *,
-    hops: int | None = None,
-    encoding_dim: int = 0,
+    hops: WholeOrNone = None,
+    encoding_dim: Whole = 0,
     verify: bool = False,
     allow_pickle: bool = False,
 ) -> None:

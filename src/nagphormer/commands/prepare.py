@@ -6,6 +6,7 @@ from typing import Any
 
 from cyclopts import Parameter
 
+from nagphormer.commands.flags import Whole
 from nagphormer.commands.terminal import describe_store, result, say, say_next
 from nagphormer.settings import Dtype, Scaling
 
@@ -15,9 +16,9 @@ from nagphormer.settings import Dtype, Scaling
 class TokenFlags:
     """How hop tokens are made."""
 
-    hops: int = 3
+    hops: Whole = 3
     """K: every node gets K+1 tokens."""
-    encoding_dim: int = 0
+    encoding_dim: Whole = 0
     """Laplacian eigenvectors joined to the features."""
     dtype: Dtype = "float16"
     """What tokens are stored as; sums are float32 in any case."""
@@ -61,6 +62,9 @@ def run(
     if not loaded.num_features:
         say("note: the graph has no features; log(1 + degree) stands for them")
     store = hop_tokens(loaded, out=out, **asdict(flags))
+    plain = flags.feature_scaling == "none" and flags.statistics is None
+    if plain and loaded.feature_kind is not None and loaded.feature_kind.measurements:
+        say("note: the features are measurements, which train standardizes; --feature-scaling standardize does so here")
     _report(store)
     if flags.statistics is None:
         say_next("train", graph, "--tokens", out, "--out", "my-run")

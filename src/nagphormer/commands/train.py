@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_type_hints
 from cyclopts import Group, Parameter
 
 from nagphormer.commands import terminal
+from nagphormer.commands.flags import whole
 from nagphormer.commands.terminal import describe_run, result, say_next, timed
 from nagphormer.errors import UserError
 from nagphormer.settings import NetworkConfig, TokenSettings, TrainConfig, field_help
@@ -25,7 +26,10 @@ def _optional_flags() -> Any:
     for field in fields(TrainConfig):
         text = help_of.get(field.name, "") + ("" if field.default is None else f" [default: {field.default}]")
         negative = f"--no-{field.name.replace('_', '-')}" if hints[field.name] is bool else ""
-        shown = Parameter(help=text, show_default=False, negative=negative, group=_group_of(field.name))
+        converter = whole if hints[field.name] is int else None
+        shown = Parameter(
+            help=text, show_default=False, negative=negative, group=_group_of(field.name), converter=converter
+        )
         kind: Any = Annotated[hints[field.name] | None, shown]
         flags.append((field.name, kind, None))
     home = {"__module__": __name__}  # without one of its own, Cyclopts takes the class for a built-in

@@ -17,6 +17,8 @@ from nagphormer.errors import UserError
 Features: TypeAlias = "np.ndarray | sp.csr_array | None"
 
 SPLITS = ("train", "val", "test")
+SPLIT_WORDS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
+"""What they are called in a column or attribute."""
 MOST_CLASSES = 1 << 16
 """Label numbers from here on, and above the number of nodes, are no numbers of classes."""
 

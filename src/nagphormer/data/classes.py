@@ -8,6 +8,7 @@ Shapes: N nodes, n nodes asked for, C classes
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -79,6 +80,8 @@ def _read(given: Any) -> tuple[tuple[str, ...] | None, np.ndarray]:
     """The same, with the names that are found in the labels."""
     if isinstance(given, np.ma.MaskedArray):
         given = np.where(np.ma.getmaskarray(given), np.array(None), np.asarray(given, object))
+    if isinstance(given, list | tuple) and any(isinstance(each, list | tuple | set) for each in given):
+        given = _unless_numbers(given)
     values = as_array(given.toarray() if sp.issparse(given) else given, "labels")
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]  # (N, 1) -> (N,)
@@ -94,7 +97,24 @@ def _read(given: Any) -> tuple[tuple[str, ...] | None, np.ndarray]:
         return name_classes(values)
     if kind == "b" and values.ndim == 1:
         return TRUTHS, values.astype(np.int64)
-    return None, _whole(values) if kind == "f" else values
+    values = _whole(values) if kind == "f" else values
+    if values.ndim == 2 and values.shape[1] > 1 and (np.count_nonzero(values, axis=1) == 1).all():
+        warnings.warn(
+            f"each node has exactly one of {values.shape[1]} labels: where it can have no other, give labels.argmax(1)",
+            stacklevel=5,
+        )
+    return None, values
+
+
+def _unless_numbers(rows: list[Any] | tuple[Any, ...]) -> Any:
+    """Rows of numbers as they are, as many in each; lists of labels as objects, one a node."""
+    lengths = {len(each) if isinstance(each, list | tuple | set) else -1 for each in rows}
+    if len(lengths) == 1 and not any(isinstance(label, str) for each in rows for label in each):
+        return rows
+    found = np.empty(len(rows), object)
+    for node, each in enumerate(rows):
+        found[node] = each
+    return found
 
 
 def _read_objects(values: np.ndarray) -> tuple[tuple[str, ...] | None, np.ndarray]:

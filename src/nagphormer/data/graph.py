@@ -144,7 +144,10 @@ class Graph:
         return sp.csr_array((values, self.indices, self.indptr), shape=(self.num_nodes, self.num_nodes))
 
     def with_splits(self, **splits: Any) -> Graph:
-        """A graph with these splits instead: `train=`, `val=`, `test=`, as positions or boolean masks."""
+        """A graph with these splits instead: `train=`, `val=`, `test=`, as positions or boolean masks.
+
+        They are held in ascending order, whatever order they are given in.
+        """
         return self.altered(splits=check_splits(splits, self.num_nodes), drawn=False)
 
     def with_name(self, name: str) -> Graph:
@@ -342,7 +345,7 @@ def from_parts(
         weights=None if unweighted else np.asarray(matrix.data, np.float32),
         features=checked,
         labels=check_labels(labels, num_nodes, names),
-        splits=check_splits(splits or {}, num_nodes),
+        splits=check_splits({} if splits is None else splits, num_nodes),
         ids=check_ids(node_ids, num_nodes),
         class_names=names,
         feature_names=None if feature_names is None else check_feature_names(feature_names, checked),

@@ -6,13 +6,14 @@ Shapes: N nodes, E edges, F features
 from collections.abc import Sequence
 from itertools import chain
 from numbers import Real
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from nagphormer.data.checks import SPLITS
+from nagphormer.data.checks import SPLIT_WORDS
 from nagphormer.data.graph import Graph, from_edges
-from nagphormer.data.tensors import as_array
+from nagphormer.data.tensors import as_array, is_missing
 from nagphormer.errors import UserError
 
 
@@ -39,8 +40,10 @@ def from_networkx(
     >>> from_networkx(nx.karate_club_graph(), label="club").class_names
     ('Mr. Hi', 'Officer')
     """
-    if not all(hasattr(graph, name) for name in ("nodes", "edges", "number_of_edges")):
+    if isinstance(graph, ModuleType) or not all(hasattr(graph, name) for name in ("nodes", "edges", "number_of_edges")):
         raise UserError(f"{type(graph).__name__} is not a NetworkX graph: it has no nodes and edges")
+    if not isinstance(weight, str | None):
+        raise UserError(f"weight={weight!r} names no edge attribute: give its name, or None")
     position = {node: i for i, node in enumerate(graph.nodes())}
     source, target = _ends(graph, position)
     return from_edges(
@@ -116,10 +119,12 @@ def _labels(graph: Any, attribute: str) -> np.ndarray:
 def _splits(graph: Any, attribute: str) -> dict[str, list[int]]:
     splits: dict[str, list[int]] = {}
     for i, (node, value) in enumerate(graph.nodes(data=attribute)):
-        if value is not None and value not in SPLITS:
+        if is_missing(value) or value == "":
+            continue
+        name = next((name for name, words in SPLIT_WORDS.items() if value in words), None)
+        if name is None:
             raise UserError(f"node {node!r} has {attribute} {value!r}: it must be train, val or test")
-        if value is not None:
-            splits.setdefault(value, []).append(i)
+        splits.setdefault(name, []).append(i)
     return splits
 
 

@@ -93,6 +93,8 @@ class Table:
                 hint = " It is the frame's index: give frame.reset_index()."
             elif self.layout is not None and not self.layout.header:
                 hint = " The file has no header, so that its columns are called this."
+            elif self.layout is not None and all(re.fullmatch(r"[-+0-9. ]+", each) for each in names):
+                hint = f" Its first line seems to be a row: put the columns' names above it, such as {name},label."
             elif name in _NEEDED:
                 hint += f" If another column is the {name}, name it with --{name} or {name}=."
             if self.layout is not None and self.layout.doubtful:
@@ -239,13 +241,26 @@ def _open_parquet(db: Any, path: str, files: list[str]) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    source = f"read_parquet({sql_files(tuple(files))}, hive_partitioning = false)"
-    _described(db, path, source)
     try:
         schema = pq.read_schema(files[0])
     except pa.ArrowException as error:
         raise UserError(f"cannot read {files[0]}: {error}") from error
-    return _typed(db, path, source, schema.names, recorded_index(schema))
+    parts = [name for name in _folders_named(files) if name not in schema.names]
+    source = f"read_parquet({sql_files(tuple(files))}, hive_partitioning = {str(bool(parts)).lower()})"
+    _described(db, path, source)
+    return _typed(db, path, source, [*schema.names, *parts], recorded_index(schema))
+
+
+def _folders_named(files: list[str]) -> list[str]:
+    """Columns that stand in the names of folders, `year=2001/`, where several files lie in such."""
+    if len(files) < 2:
+        return []
+    first, *others = ([part.partition("=")[0] for part in Path(file).parts[:-1] if "=" in part] for file in files)
+    if any(other != first for other in others):
+        raise UserError(
+            f"{files[0]} and others do not lie in folders of the same columns, such as year=2001: they must"
+        )
+    return first
 
 
 def _open_json(db: Any, path: str, files: tuple[str, ...]) -> Table:

@@ -70,6 +70,8 @@ class Request:
             )
         if not isinstance(self.out, str | os.PathLike | None):
             raise UserError(f"out is {self.out!r}: give the folder to write, or leave it out")
+        if isinstance(self.fill, int | float) and self.fill == 0:
+            object.__setattr__(self, "fill", "0")
         if self.fill not in (None, "mean", "0"):
             raise UserError(f"fill is {self.fill!r}: missing numbers become the column's 'mean' or '0'")
         of_nodes = (self.features, self.encode, self.fill, self.exclude, self.train_before)

@@ -7,11 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from nagphormer.data.checks import SPLIT_WORDS
 from nagphormer.data.table_files import Table
 from nagphormer.data.table_sql import first_row, is_number, is_text, is_time, reading, sql_name, sql_text
 from nagphormer.errors import UserError
-
-SPLIT_WORDS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from nagphormer.errors import UserError
 _COMMENTS = ("#", "%")
 _LIST_ENDINGS = (".edgelist", ".edges", ".el")
 _WHOLE = re.compile(r"-?[0-9]+")
+_NUMBER = r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?"
 _ATTRIBUTES = re.compile(r"\s*[^\s,;|]+\s+[^\s,;|]+\s+\{.*\}\s*")
 _FIELDS = ("source", "target", "weight")
 _WEIGHT = r"'weight': *(?:np\.[a-z0-9_]+\()?([^,} )]+)"  # NumPy writes its numbers as np.float64(2.5)
@@ -122,6 +123,10 @@ def _layout_of(file: str, lines: list[str], ends: tuple[str, str] | None) -> Lay
     header = _with_header(file, lines, counted[0])
     if ends is None or set(ends) <= set(header.names):
         return header
+    if re.match(r"%\s*bip\b", lines[counted[0]]):
+        raise UserError(
+            f"{file} joins nodes of two kinds, whose numbers mean different ones: give each an id of its own"
+        )
     edges = [number for number in counted if not lines[number].startswith(_COMMENTS)]
     if not edges:
         raise UserError(f"{file} holds comments only: it must hold edges")
@@ -157,9 +162,19 @@ def _as_list(file: str, lines: list[str], first: int) -> Layout:
     fields = _fields(file, line, delimiter)
     if attributes:
         fields = fields[: 3 if any("'weight':" in each for each in lines) else 2]
+    named = not all(map(_WHOLE.fullmatch, fields[:2])) and '"' not in line
+    if delimiter is None and not attributes and named and len(fields) > 2 and not re.fullmatch(_NUMBER, fields[2]):
+        raise UserError(
+            f"the third word of the first edge of {file} is {fields[2]!r}, and no number: where names hold blanks, "
+            f"part the columns by tabs or commas"
+        )
+    if len(fields) > 1 and fields[1].startswith("{"):
+        raise UserError(
+            f"{file} seems to be a list of neighbors: read it with NetworkX, and give from_networkx the graph"
+        )
     names = [*_FIELDS[:2]]
     for number, field in enumerate(fields[2:], 3):
-        is_weight = number == 3 and (attributes or re.fullmatch(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?", field))
+        is_weight = number == 3 and (attributes or re.fullmatch(_NUMBER, field))
         names.append("weight" if is_weight else f"column {number}")
     return Layout((), tuple(names), delimiter, False, 0 if delimiter is None else first, attributes)
 

@@ -67,8 +67,8 @@ def nodes_of_split(run: Run, graph: Graph, split: str) -> tuple[np.ndarray, bool
     nodes = splits.get(split, np.empty(0, np.int64))
     if len(nodes) == 0:
         raise UserError(
-            f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
-            f"graph.with_splits({split}=…)"
+            f"the split {split!r} is empty: name its nodes with graph.with_splits({split}=…), or in the column 'split' "
+            f"of a node table"
         )
     return nodes, of_run
 

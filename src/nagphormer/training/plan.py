@@ -75,8 +75,20 @@ def decide(
     if store is not None:
         store.refuse_other(graph, tokens)
         refuse_statistics(store, graph, None)
+        _warn_of_scales(graph, given, tokens)
     model = shape_of(given, tokens.width(graph.num_features), classes.num_classes, choose_dropout(graph, given))
     return Plan(given, tokens, way, model, precision)
+
+
+def _warn_of_scales(graph: Graph, given: TrainConfig, tokens: TokenSettings) -> None:
+    """Say it where tokens that were given are not standardized, and those made here would have been."""
+    usual = choose_scaling(graph, given)
+    if given.feature_scaling is None and tokens.feature_scaling == "none" != usual:
+        warnings.warn(
+            f"the features are measurements, and these tokens are not scaled: without them they would be; prepare with "
+            f"--feature-scaling {usual}, or say --feature-scaling none here",
+            stacklevel=4,
+        )
 
 
 def shape_of(settings: TrainConfig, input_dim: int, num_classes: int, feature_dropout: float) -> ModelConfig:
@@ -98,8 +110,8 @@ def check_trainable(graph: Graph) -> Classes:
         nodes = graph.splits.get(split, np.empty(0, np.int64))
         if len(nodes) == 0:
             raise UserError(
-                f"the split {split!r} is empty: name its nodes in the node table's column 'split' or with "
-                f"graph.with_splits(train=…, val=…, test=…), or draw one with random_split(graph)"
+                f"the split {split!r} is empty: name its nodes with graph.with_splits(train=…, val=…, test=…), or in "
+                f"the column 'split' of a node table, or draw one with random_split(graph)"
             )
         labeled = len(labeled_among(graph, nodes))
         if not labeled:

@@ -12,6 +12,7 @@ from nagphormer.model.network import NAGphormer
 from nagphormer.training.history import read_history
 from nagphormer.training.run import Member
 from nagphormer.training.run_folder import METRICS, STATE, is_finished, load_run, read_start
+from nagphormer.training.run_folder import SPLITS as SPLITS_FILE
 
 
 def summarize_run(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -61,4 +62,5 @@ def _uses(folder: Path, ended: Member | None) -> list[str]:
     if ended is None:
         return ["resume"]
     checkpoint = any((folder / STATE).glob("*.json"))
-    return ["evaluate", "predict"] + ["train longer"] * (ended.ended_by == "epochs" and checkpoint)
+    splits = (folder / SPLITS_FILE).is_file()
+    return ["evaluate", "predict"] + ["train longer"] * (ended.ended_by == "epochs" and checkpoint and splits)
