@@ -20,7 +20,6 @@ from cyclopts import (
 
 from nagphormer import __version__
 from nagphormer.commands import terminal
-from nagphormer.commands.flags import WholeOrNone
 from nagphormer.errors import UserError, nearest
 from nagphormer.settings import TrainConfig, check_settings, read_yaml
 
@@ -72,7 +71,7 @@ def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     quiet: Annotated[bool, GLOBAL] = False,
     json: Annotated[bool, GLOBAL] = False,
-    threads: Annotated[WholeOrNone, GLOBAL] = None,
+    threads: Annotated[int | None, GLOBAL] = None,
     config: Annotated[Path | None, GLOBAL] = None,
 ) -> None:
     """Run one command.
