@@ -477,7 +477,13 @@ def test_a_store_in_memory_can_be_described(graph_path):
 
 
 @pytest.mark.parametrize(
-    "words", ["train GRAPH --out run --epochs 1.5", "prepare GRAPH --out tokens --hops 2.5", "info GRAPH --hops 1.6"]
+    "words",
+    [
+        "train GRAPH --out run --epochs 1.5",
+        "prepare GRAPH --out tokens --hops 2.5",
+        "info GRAPH --hops 1.6",
+        "info GRAPH --hops 1.0e999",
+    ],
 )
 def test_fractions_are_no_whole_numbers(words, run, graph_path):
     code, _, err = run(*words.replace("GRAPH", str(graph_path)).split())

@@ -194,6 +194,20 @@ def test_columns_that_stand_in_the_names_of_folders_are_columns(tmp_path):
         assert splits == {"train": ["a", "d"], "val": ["b"], "test": ["c"]}
 
 
+def test_folders_above_all_files_of_a_table_are_no_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    folder = tmp_path / "run=3" / "nodes"
+    folder.mkdir(parents=True)
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    for name in "ab":
+        pandas.DataFrame({"id": [name], "x": [1.0]}).to_parquet(folder / f"{name}.parquet", index=False)
+    assert read_tables(tmp_path / "edges.csv", folder).feature_names == ("x",)
+    (tmp_path / "other").mkdir()
+    pandas.DataFrame({"id": ["c"], "x": [1.0]}).to_parquet(tmp_path / "other" / "c.parquet", index=False)
+    with pytest.raises(UserError, match="do not lie in folders of the same columns"):
+        read_tables(tmp_path / "edges.csv", f"{tmp_path}/*/**/*.parquet")
+
+
 def test_fill_may_be_the_number_zero(tmp_path):
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
     (tmp_path / "nodes.csv").write_text("id,age\n0,3\n1,\n")

@@ -11,11 +11,11 @@ def whole(kind: Any, tokens: Sequence[Token]) -> int:
     (token,) = tokens
     try:
         number = float(token.value) if "." in token.value else int(token.value)
-    except ValueError:
-        number = 0.5
-    if number != int(number):
-        raise ValueError(f"{token.value!r} is no whole number")
-    return int(number)
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):  # no number, or an infinite one
+        pass
+    raise ValueError(f"{token.value!r} is no whole number")
 
 
 Whole = Annotated[int, Parameter(converter=whole)]

@@ -252,10 +252,11 @@ def _open_parquet(db: Any, path: str, files: list[str]) -> Table:
 
 
 def _folders_named(files: list[str]) -> list[str]:
-    """Columns that stand in the names of folders, `year=2001/`, where several files lie in such."""
-    if len(files) < 2:
+    """Columns that stand in the names of folders, `year=2001/`, where files of one table lie in different ones."""
+    folders = [[part.partition("=")[::2] for part in Path(file).parts[:-1] if "=" in part] for file in files]
+    if all(each == folders[0] for each in folders):  # those above all of them say nothing
         return []
-    first, *others = ([part.partition("=")[0] for part in Path(file).parts[:-1] if "=" in part] for file in files)
+    first, *others = ([name for name, _ in each] for each in folders)
     if any(other != first for other in others):
         raise UserError(
             f"{files[0]} and others do not lie in folders of the same columns, such as year=2001: they must"

@@ -104,7 +104,7 @@ class Fitted:
 
     def is_foreign(self, graph: Graph) -> bool:
         """Whether tokens of a graph differ from those of its own statistics."""
-        return (self.feature_scaling == "standardize" or self.encoding_dim > 0) and graph.fingerprint != self.graph
+        return self.settings(TokenSettings()).fits and graph.fingerprint != self.graph
 
     def settings(self, tokens: TokenSettings) -> TokenSettings:
         """Settings of tokens for the model: scaling and encoding are training's; others that were named are refused."""
