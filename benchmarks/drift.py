@@ -21,9 +21,10 @@ import scipy.sparse as sp
 from measure import describe_machine, print_table
 
 from nagphormer import Graph, NodeClassifier, UserError, from_scipy, load_graph, random_split
-from nagphormer.inference.predict import decisions, open_source
+from nagphormer.inference.predict import decisions, open_sources
 from nagphormer.tokens import fitted
 from nagphormer.tokens.fitted import Fitted, agreement
+from nagphormer.training.ensemble import lead_of
 
 SHARES = (0.01, 0.05, 0.2)
 FURTHER = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -93,8 +94,8 @@ def _row(name: str, draw: Callable[[int], Drawn], draws: int) -> tuple[str, ...]
         agreed.append(_agreement(ours.fitted_, graph))  # type: ignore[arg-type]
         with suppress(UserError):  # refused
             turned.append((ours.predict(graph, nodes) == truth).mean())
-        run = replace(ours._run, fitted=None)
-        found.append((decisions(run, open_source(run, graph, "cpu"), nodes) == truth).mean())
+        run = replace(lead_of(ours._run), fitted=None)
+        found.append((decisions(run, open_sources(run, graph, "cpu"), nodes) == truth).mean())
         plain.append((without.predict(graph, nodes) == truth).mean())
     told = (f"{value:.3f}" for each in (found, plain) for value in (np.mean(each), min(each)))
     ours_told = (f"{np.mean(turned):.3f}", f"{min(turned):.3f}") if turned else ("–", "–")

@@ -58,7 +58,7 @@ def _plain_step(rounds: int) -> None:
     tokens, labels = torch.from_numpy(np.asarray(store)), torch.from_numpy(np.array(graph.labels))
     restated = RestatedStep(Restated(115, SAME.hidden_dim, 47))
     batches = _batches(len(tokens))
-    loader = _endless(DataLoader(TensorDataset(tokens, labels), batch_size=SAME.batch_size, shuffle=True))
+    loader = _endless(DataLoader(TensorDataset(tokens, labels), batch_size=BATCH, shuffle=True))
 
     def with_gather() -> None:
         nodes = next(batches)
@@ -75,7 +75,7 @@ def _plain_step(rounds: int) -> None:
     }
     seconds = alternate(works, rounds)
     rates = {"fp32": _product_rate(torch.float32), "bf16": _product_rate(torch.bfloat16)}
-    flops = 3 * 2 * SAME.batch_size * (SAME.hops + 1) * (8 * 512**2 + 115 * 512) - 2 * 2000 * 11 * 115 * 512
+    flops = 3 * 2 * BATCH * (SAME.hops + 1) * (8 * 512**2 + 115 * 512) - 2 * 2000 * 11 * 115 * 512
     fastest = next(iter(ours))
     print(f"A step with D=512, K=10, F=115, batch 2000: {flops / 1e9:.0f} GFLOP in its large products.")
     print(f"Measured product rate: fp32 {rates['fp32'] / 1e9:.0f}, bf16 {rates['bf16'] / 1e9:.0f} GFLOP/s\n")
@@ -144,7 +144,7 @@ def _trainer_step(graph: Graph, source: TokenSource, config: TrainConfig) -> Cal
 def _batches(num_nodes: int) -> Iterator[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     while True:
-        yield from torch.randperm(num_nodes, generator=generator).split(SAME.batch_size)[:-1]
+        yield from torch.randperm(num_nodes, generator=generator).split(BATCH)[:-1]
 
 
 def _endless(loader: DataLoader) -> Iterator[list[torch.Tensor]]:

@@ -174,8 +174,9 @@ ESTIMATOR = (
         "Nothing set",
         (
             _row("defaults"),
-            replace(_row("defaults"), title="MLP", score="mlp"),
-            replace(_row("defaults"), title="logistic regression", score="logistic_regression"),
+            _row("transformer"),
+            replace(_row("transformer"), title="MLP", score="mlp"),
+            replace(_row("transformer"), title="logistic regression", score="logistic_regression"),
         ),
         AT_HAND + OTHERS,
         OWN,
@@ -184,8 +185,8 @@ ESTIMATOR = (
         "encoding",
         "Eigenvectors by default?",
         (
-            replace(_ours("`NodeClassifier(encoding_dim=3)`", "defaults", encoding_dim=3), score="val_accuracy"),
-            replace(_row("defaults"), score="val_accuracy"),
+            replace(_ours("with three", "transformer", encoding_dim=3), score="val_accuracy"),
+            replace(_row("transformer"), score="val_accuracy"),
         ),
         AT_HAND + OTHERS,
         OWN,

@@ -112,6 +112,11 @@ def measure_recipe(graph: Graph, settings: Settings, seed: int, device: str, bud
     return _measure_estimator(classifier, graph, device) | {"config": asdict(classifier.config_)}
 
 
+def measure_transformer(graph: Graph, settings: Settings, seed: int, device: str, budget: Budget) -> dict[str, Any]:
+    """The recipe that was the default once, and the accuracies of two plain models."""
+    return measure_defaults(graph, {"recipe": "transformer"} | settings, seed, device, budget)
+
+
 def measure_defaults(graph: Graph, settings: Settings, seed: int, device: str, budget: Budget) -> dict[str, Any]:
     """The estimator as it is, the settings that were decided, and the accuracies of two plain models.
 

@@ -11,7 +11,15 @@ from importlib import import_module
 from typing import Any
 
 from experiments.baselines.method import Settings
-from experiments.measure import Budget, Measure, baseline, measure_defaults, measure_ours, measure_recipe
+from experiments.measure import (
+    Budget,
+    Measure,
+    baseline,
+    measure_defaults,
+    measure_ours,
+    measure_recipe,
+    measure_transformer,
+)
 from nagphormer import TrainConfig, UserError
 from nagphormer.settings import read_settings, resolve, settings_to_write
 
@@ -117,4 +125,5 @@ COMPARED: dict[str, Entry | Ours] = {
 METHODS = COMPARED | {
     "recipe": Ours('`NodeClassifier(recipe="paper")`', measure_recipe),
     "defaults": Ours("`NodeClassifier()`", measure_defaults, recipe=None),
+    "transformer": Ours('`NodeClassifier(recipe="transformer")`', measure_transformer, recipe="transformer"),
 }

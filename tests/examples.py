@@ -14,6 +14,12 @@ from nagphormer.training.run_folder import RunFolder
 
 NAMES = ("ash", "birch", "cedar", "date")
 SETTINGS = {
+    "network": "transformer",
+    "own_maps": False,
+    "reduce_dim": 0,
+    "label_hops": 0,
+    "edge_copies": 0,
+    "label_smoothing": 0.0,
     "feature_scaling": "none",
     "hidden_dim": 16,
     "num_layers": 1,

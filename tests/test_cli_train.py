@@ -44,7 +44,11 @@ RUN_FILES += ["splits.safetensors", "state"]
 
 
 def flags(**changes):
-    return [f"--{name.replace('_', '-')}={value}" for name, value in (SETTINGS | changes).items()]
+    """All settings of `train`, and that it is to predict."""
+    found = [(name.replace("_", "-"), value) for name, value in (SETTINGS | changes).items()]
+    return [
+        f"--{'' if value else 'no-'}{name}" if isinstance(value, bool) else f"--{name}={value}" for name, value in found
+    ] + ["--predictions"]
 
 
 def files_of(folder):
@@ -478,7 +482,10 @@ MISTAKES = [
     ("train nowhere --out new", "there is no data set, file or folder 'nowhere'"),
     ("train graph --out new --device cuda", "device 'cuda' was asked for, but torch sees no GPU"),
     ("train graph --out new --device tpu", "unknown device 'tpu'"),
-    ("train graph --out new --recipe papr", "no recipe or file 'papr': recipes are paper. Did you mean 'paper'?"),
+    (
+        "train graph --out new --recipe papr",
+        "recipes are best, paper, transformer. Did you mean 'paper'?",
+    ),
     ("train graph --out new --recipe bad.yaml", "bad.yaml has an unknown setting 'hopps'. Did you mean 'hops'?"),
     ("train graph --out new --config bad.yaml", "bad.yaml has an unknown setting 'hopps'. Did you mean 'hops'?"),
     ("train graph --out new --tokens graph", "graph is not a tokens folder"),
@@ -538,11 +545,11 @@ def test_a_resumed_run_that_has_ended_ends_the_same(run, trained):
 def test_an_interrupted_training_says_how_to_go_on_and_can(run, trained, graph, monkeypatch, tmp_path):
     loss, calls = Task.loss, []
 
-    def interrupted(self, logits, nodes):
+    def interrupted(self, logits, nodes, *smoothing):
         calls.append(len(nodes))
         if len(calls) == 8:  # in the third epoch, of two updates and a validation each
             raise KeyboardInterrupt
-        return loss(self, logits, nodes)
+        return loss(self, logits, nodes, *smoothing)
 
     with monkeypatch.context() as patch:
         patch.setattr(Task, "loss", interrupted)
@@ -561,9 +568,9 @@ def spoiled(monkeypatch):
     def spoil(after):
         loss, calls = Task.loss, []
 
-        def spoiled_loss(self, logits, nodes):
+        def spoiled_loss(self, logits, nodes, *smoothing):
             calls.append(len(nodes))
-            return loss(self, logits, nodes) * (float("nan") if len(calls) > after else 1)
+            return loss(self, logits, nodes, *smoothing) * (float("nan") if len(calls) > after else 1)
 
         monkeypatch.setattr(Task, "loss", spoiled_loss)
 

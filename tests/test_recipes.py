@@ -84,7 +84,7 @@ def recipe(tmp_path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_recipe_loads_and_has_known_keys_only(path):
     TrainConfig(**read_recipe(path))
-    known = {field.name for field in fields(TrainConfig)} | {"expected", "version"}
+    known = {field.name for field in fields(TrainConfig)} | {"expected", "version", "members"}
     assert set(yaml.safe_load(path.read_text())) <= known
 
 
@@ -179,7 +179,7 @@ MISTAKES = [
     ("lr: .nan", "lr must be"),
     ("hops: -1", "hops must be 0 or more"),
     ("dropout: 1.5", "dropout must be at least 0 and below 1"),
-    ("readout: 3", "unknown readout 3: use attention, self or sum"),
+    ("readout: 3", "unknown readout 3: use attention, self, sum or dynamic"),
     ("feature_scaling: no", "unknown feature_scaling False"),
     ("- hops", "must hold lines such as 'hops: 3'"),
     ("", "must hold lines such as 'hops: 3'"),

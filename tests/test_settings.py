@@ -44,7 +44,7 @@ KINDS = {
         ("dropout", -0.1, "dropout must be at least 0 and below 1, not -0.1"),
         ("dropout", nan, "dropout must be a finite number, not nan"),
         ("attention_dropout", 1.5, "attention_dropout must be at least 0 and below 1, not 1.5"),
-        ("readout", "mean", "unknown readout 'mean': use attention, self or sum"),
+        ("readout", "mean", "unknown readout 'mean': use attention, self, sum or dynamic"),
         ("readout", "atention", "unknown readout 'atention'.*Did you mean 'attention'"),
     ],
 )

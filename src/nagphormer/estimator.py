@@ -7,26 +7,40 @@ from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 import numpy as np
+from torch import nn
 
 from nagphormer.data import frames
 from nagphormer.data.graph import Graph, check_graph
 from nagphormer.data.splits import with_splits
-from nagphormer.device import machine
+from nagphormer.device import Machine, machine
 from nagphormer.errors import UnknownParameter, UserError, nearest, not_fitted
+from nagphormer.files import parse_seconds
 from nagphormer.inference import predict
+from nagphormer.inference.predict import Sources
 from nagphormer.inference.table import predictions_table
 from nagphormer.metrics import METRICS, check_metric
-from nagphormer.model.network import NAGphormer
 from nagphormer.progress import shown
-from nagphormer.settings import Choice, ClassWeights, Monitor, Precision, Readout, Scaling, TrainConfig, resolve
+from nagphormer.settings import (
+    Choice,
+    ClassWeights,
+    Monitor,
+    Network,
+    Precision,
+    Readout,
+    Scaling,
+    TrainConfig,
+    resolve_members,
+)
 from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
+from nagphormer.training.ensemble import Ensemble, MeanModel, Trained, lead_of, train_members
+from nagphormer.training.ensemble_folder import load_trained, replace_trained, write_trained
+from nagphormer.training.leaderboard import leaderboard
 from nagphormer.training.plan import decide
 from nagphormer.training.run import Run, train
-from nagphormer.training.run_folder import RunFolder, load_run, replace_run
 
-_NO_SETTINGS = ("recipe", "verbose")
+_NO_SETTINGS = ("recipe", "verbose", "time_limit")
 """Parameters that no run folder keeps: what they stand for is in the settings, or is none of the model's business."""
 P = ParamSpec("P")
 T = TypeVar("T", bound="NodeClassifier")
@@ -74,7 +88,7 @@ class NodeClassifier:
     feature_dropout: float | None
     """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
     readout: Readout | None
-    """How tokens become one vector; attention is the paper's, self is hop 0 alone."""
+    """How tokens become one vector; attention is the paper's, self is hop 0 alone, dynamic has Z_0 weigh the hops."""
     lr: float | None
     """Learning rate at its peak."""
     final_lr: float | None
@@ -90,19 +104,19 @@ class NodeClassifier:
     class_weights: ClassWeights | None
     """balanced: rare classes weigh more in the loss, each class the same in total."""
     batch_size: int | None
-    """Nodes of an update."""
+    """Nodes of an update; by default an eighth of the training nodes, from 64 to 1000."""
     epochs: int | None
     """Passes over the training nodes, at most."""
     patience: int | None
     """Epochs to go on without a better value of what is monitored, or a lower loss, on the validation nodes."""
     feature_scaling: Scaling | None
-    """Standardize columns, make rows sum to one, or neither; by default measurements are standardized, counts not."""
+    """Standardize columns, make rows sum to one or of one length, or none; by default it follows from the features."""
     precision: Precision | None
     """fp32, bf16, or auto: bf16 where the processor multiplies it faster."""
     project_first: Choice | None
     """Embed features before the hops, inside every update, instead of storing tokens; auto: whichever costs less."""
     linear: bool | None
-    """Train a linear classifier of the tokens along and average its scores with the network's; the paper has none."""
+    """Train a linear classifier of the tokens along with a transformer, and average the scores; the paper has none."""
     averaging: float | None
     """Share of earlier epochs in the weights that are validated and kept; 0 for each epoch's own, as in the paper."""
     recipe: str | None
@@ -117,12 +131,26 @@ class NodeClassifier:
     """True: lines about what goes on; False: nothing; by default a bar on a terminal or a line in a notebook."""
     monitor: Monitor | None
     """What of the validation nodes chooses the best epoch; with several labels a node, accuracy means micro-F1."""
+    network: Network | None
+    """What reads the tokens: the paper's transformer, an mlp with a map of its own for each hop, or a linear map."""
+    own_maps: bool | None
+    """Give each hop an embedding of its own in the transformer, too; the paper's hops share one."""
+    reduce_dim: int | None
+    """Most columns that features may have: wider ones are reduced to their first singular vectors; 0 for no limit."""
+    label_hops: int | None
+    """Labels of training nodes, averaged over 1 … so many hops, as further tokens; no node ever reads its own."""
+    edge_copies: int | None
+    """Tokens of so many copies of the graph with half of the edges, one an epoch in training; 0 for the graph alone."""
+    label_smoothing: float | None
+    """Share of the target that is spread over all classes alike."""
+    time_limit: str | float | None
+    """For a recipe with several members: how long fitting and predicting all nodes may take, such as 10m; seconds."""
     classes_: np.ndarray
     """(C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it."""
     config_: TrainConfig
-    """The settings that were used, with nothing left open."""
-    model_: NAGphormer
-    """The trained network, an `nn.Module`."""
+    """The settings that were used, with nothing left open; of several members those of the heaviest."""
+    model_: nn.Module
+    """The trained network; of several members one that takes a list of their tokens and averages their answers."""
     history_: list[dict[str, Any]]
     """One record per epoch; `train_loss` is of the weights in training, `val_…` of the averaged ones."""
     splits_: dict[str, np.ndarray]
@@ -130,7 +158,7 @@ class NodeClassifier:
     best_epoch_: int
     """The epoch whose weights, averaged with those of the epochs before, were kept."""
     temperature_: float
-    """What scores of `model_` are divided by before they become probabilities, found on the validation nodes."""
+    """What scores are divided by before they become probabilities, found on the validation nodes."""
     n_features_in_: int
     """Features of a node; a graph without any has one, log(1 + degree)."""
     feature_names_in_: np.ndarray
@@ -173,6 +201,13 @@ class NodeClassifier:
         restart_on_ties: bool | None = None,
         verbose: bool | None = None,
         monitor: Monitor | None = None,
+        network: Network | None = None,
+        own_maps: bool | None = None,
+        reduce_dim: int | None = None,
+        label_hops: int | None = None,
+        edge_copies: int | None = None,
+        label_smoothing: float | None = None,
+        time_limit: str | float | None = None,
     ):
         self.hops = hops
         self.encoding_dim = encoding_dim
@@ -204,6 +239,13 @@ class NodeClassifier:
         self.restart_on_ties = restart_on_ties
         self.verbose = verbose
         self.monitor = monitor
+        self.network = network
+        self.own_maps = own_maps
+        self.reduce_dim = reduce_dim
+        self.label_hops = label_hops
+        self.edge_copies = edge_copies
+        self.label_smoothing = label_smoothing
+        self.time_limit = time_limit
 
     @classmethod
     def _names(cls) -> list[str]:
@@ -257,25 +299,54 @@ class NodeClassifier:
         _check_store(tokens)
         if y is not None:
             raise UserError("y is not read, since the graph holds the labels: give them to the graph, and leave y out")
+        limit = parse_seconds(self.time_limit)
         with shown(self.verbose):
-            given = self.settings_for(graph, tokens)
+            members = self._members(graph, tokens)
+            given = next(iter(members.values()))
+            if len(members) > 1 and tokens is not None:
+                raise UserError("the members of this recipe read tokens of several kinds: leave tokens out")
             graph, here = with_splits(graph, given.seed), machine(given.device)
+            if len(members) > 1:
+                self._fit_members(graph, members, here, limit)
+                return self
             run, source = train(graph, decide(graph, given, here, tokens), here, tokens)
         self._adopt(run)
-        self._keep(source, graph)
+        self._keep((source,), graph)
         if run.diverged:
             raise UserError(run.diverged)
         return self
 
+    def _fit_members(self, graph: Graph, members: dict[str, TrainConfig], here: Machine, limit: float) -> None:
+        """Train the members of a recipe, with their tokens in memory as far as half of it goes."""
+        given = {name: value for name, value in self._settings().items() if value is not None}
+        run, sources = train_members(
+            graph, members, here, str(self.recipe), given, time_limit=limit, room=here.memory // 2
+        )
+        self._adopt(run)
+        self._keep(tuple(sources[part.name] for part in run.asked), graph)
+
+    def _settings(self) -> dict[str, Any]:
+        """Parameters that are settings of a model."""
+        return {name: value for name, value in self.get_params().items() if name not in _NO_SETTINGS}
+
+    def _members(self, graph: Graph, tokens: TokenStore | None = None) -> dict[str, TrainConfig]:
+        """Settings by member; a recipe of one has one without a name."""
+        return resolve_members(self.recipe, graph.name, self._settings(), tokens.tokens if tokens else None)
+
+    def has_members(self, graph: Graph) -> bool:
+        """Whether the recipe names several members for a graph, which answer together."""
+        return len(self._members(graph)) > 1
+
     def settings_for(self, graph: Graph, tokens: TokenStore | None = None) -> TrainConfig:
         """The settings that `fit` would take for a graph: defaults, recipe and arguments in one.
+
+        Of a recipe with several members they are those of the first.
 
         Args:
             graph: the graph, by whose name a recipe may choose.
             tokens: its token store, if there is one, whose settings hold.
         """
-        params = {name: value for name, value in self.get_params().items() if name not in _NO_SETTINGS}
-        return resolve(self.recipe, graph.name, params, tokens.tokens if tokens else None)
+        return next(iter(self._members(graph, tokens).values()))
 
     @overload
     def predict(
@@ -328,7 +399,7 @@ class NodeClassifier:
             kind: frames.Frame = "pandas" if as_frame is True else as_frame
             frames.check_frame(kind)
 
-            def framed(run: Run, source: TokenSource, positions: np.ndarray) -> Any:
+            def framed(run: Trained, source: Sources, positions: np.ndarray) -> Any:
                 return frames.as_frame(predictions_table(run, source, graph, positions), kind)
 
             return self._infer(framed, graph, nodes, node_ids, split, tokens)
@@ -384,8 +455,9 @@ class NodeClassifier:
         _check_store(tokens)
         with shown(self.verbose):
             graph = predict.fitting(run, graph)
+            run = predict.usable(run, graph)
             nodes, target = predict.question(run, graph, split)
-            return METRICS[metric](target, predict.probabilities(run, self._source_of(graph, tokens), nodes))
+            return METRICS[metric](target, predict.probabilities(run, self._sources_of(run, graph, tokens), nodes))
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write a run folder: weights, settings, history; no pickle. `load` and the command line read it.
@@ -395,39 +467,61 @@ class NodeClassifier:
             overwrite: put it in place of a run folder that is there, which goes when the new one is complete.
         """
         if overwrite:
-            replace_run(path, self._fitted())
+            replace_trained(path, self._fitted())
         else:
-            RunFolder.take(path).write(self._fitted())
+            write_trained(path, self._fitted())
+
+    def leaderboard(self, as_frame: bool | frames.Frame = False) -> Any:
+        """What each member scored on the validation nodes, weighs in the answers, and costs; the heaviest first.
+
+        Args:
+            as_frame: give a frame of pandas (True), polars or Arrow, by its name, instead of a list.
+
+        Returns:
+            For each member `name`, `weight`, `score` (accuracy; micro-F1 for several labels a node), `loss` (log
+            loss), `train_seconds` with its tokens, and `predict_seconds` for a million nodes, where it is known.
+        """
+        rows = leaderboard(self._fitted())
+        if not as_frame:
+            return rows
+        import pyarrow as pa
+
+        return frames.as_frame(pa.Table.from_pylist(rows), "pandas" if as_frame is True else as_frame)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Open what `save` or `nagphormer train` wrote; its parameters are what was given at training."""
-        run = load_run(path)
-        loaded = cls(**asdict(run.best.plan.given) | {"device": None})  # this machine may have another
+        run = load_trained(path)
+        if isinstance(run, Ensemble):
+            given: dict[str, Any] = {"recipe": run.recipe} | run.given
+        else:
+            given = asdict(run.best.plan.given)
+        loaded = cls(**given | {"device": None})  # this machine may have another
         loaded._adopt(run)
         return loaded
 
-    def _adopt(self, run: Run) -> None:
-        self._run = run
-        self.fitted_ = run.fitted
+    def _adopt(self, run: Trained) -> None:
+        self._run, lead = run, lead_of(run)
+        self.fitted_ = lead.fitted
+        self._sources: Sources = ()
         self.tokens_, self._tokens_of = None, ("", None)
         self.classes_ = run.classes.values
-        self.config_ = run.config
-        self.model_ = run.best.model
-        self.history_ = run.best.history
+        self.config_ = lead.config
+        self.model_ = lead.best.model if isinstance(run, Run) else MeanModel(run)
+        self.history_ = lead.best.history
         self.splits_ = run.splits
-        self.best_epoch_ = run.best.outcome["best_epoch"]
+        self.best_epoch_ = lead.best.outcome["best_epoch"]
         self.temperature_ = run.temperature
-        self.n_features_in_ = run.best.plan.model.input_dim - run.best.plan.tokens.encoding_dim
+        self.n_features_in_ = lead.num_features
         vars(self).pop("feature_names_in_", None)  # of an earlier fit
-        if run.fitted is not None and run.fitted.feature_names is not None:
-            self.feature_names_in_ = np.array(run.fitted.feature_names, dtype=object)
+        if lead.fitted is not None and lead.fitted.feature_names is not None:
+            self.feature_names_in_ = np.array(lead.fitted.feature_names, dtype=object)
 
     @property
     def _multi_label(self) -> bool:
         return self._fitted().classes.multi_label
 
-    def _fitted(self) -> Run:
+    def _fitted(self) -> Trained:
         if not hasattr(self, "_run"):
             raise not_fitted(
                 "this NodeClassifier is not fitted yet: call fit(graph) or NodeClassifier.load(path) first"
@@ -443,25 +537,24 @@ class NodeClassifier:
             raise UserError("give nodes, node_ids or split, one of them")
         with shown(self.verbose):
             graph = predict.fitting(run, graph)
+            run = predict.usable(run, graph)
             if split is None:
                 positions = predict.positions(graph, nodes, node_ids)
             else:
                 positions, _ = predict.nodes_of_split(run, graph, split)
-            return work(run, self._source_of(graph, tokens), positions)
+            return work(run, self._sources_of(run, graph, tokens), positions)
 
-    def _source_of(self, graph: Graph, tokens: TokenStore | None) -> TokenSource:
-        """The graph's tokens: given, those used last, or made now."""
-        run = self._fitted()
+    def _sources_of(self, run: Trained, graph: Graph, tokens: TokenStore | None) -> Sources:
+        """The graph's tokens, for each of the models that are asked: given, those used last, or made now."""
         fingerprint, ids = self._tokens_of
         same_ids = ids is graph.ids or (ids is not None and graph.ids is not None and ids.equals(graph.ids))
-        if tokens is not None or self.tokens_ is None or fingerprint != graph.fingerprint or not same_ids:
-            self._keep(predict.open_source(run, graph, machine(self.device).device, tokens), graph)
-        assert self.tokens_ is not None
-        return self.tokens_
+        if tokens is not None or not self._sources or fingerprint != graph.fingerprint or not same_ids:
+            self._keep(predict.open_sources(run, graph, machine(self.device).device, tokens), graph)
+        return self._sources
 
-    def _keep(self, source: TokenSource, graph: Graph) -> None:
+    def _keep(self, sources: Sources, graph: Graph) -> None:
         """Hold a graph's tokens until those of another are asked for; ids matter where eigenvectors are turned."""
-        self.tokens_, self._tokens_of = source, (graph.fingerprint, graph.ids)
+        self.tokens_, self._sources, self._tokens_of = sources[0], sources, (graph.fingerprint, graph.ids)
 
 
 def _check_store(tokens: Any) -> None:

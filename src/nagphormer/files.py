@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,20 @@ def parse_size(text: str | int | float) -> int:
     if size <= 0:
         raise UserError(f"a size must be positive, not {text!r}")
     return size
+
+
+def parse_seconds(text: str | float | None) -> float:
+    """Seconds in a time such as `90`, `45s`, `10m` or `1.5h`; without end for None.
+
+    >>> parse_seconds("10m")
+    600.0
+    """
+    if text is None:
+        return inf
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", str(text))
+    if match is None or float(match[1]) <= 0:
+        raise UserError(f"cannot read {text!r} as a time: write it like 90s, 10m or 1.5h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def format_size(num_bytes: float) -> str:

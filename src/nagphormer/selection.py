@@ -24,7 +24,7 @@ from nagphormer.metrics import check_metric
 from nagphormer.settings import TokenSettings
 from nagphormer.tokens.hop2token import make_tokens
 from nagphormer.tokens.store import TokenStore
-from nagphormer.training.plan import check_trainable, choose_scaling, choose_way
+from nagphormer.training.plan import check_trainable, choose_tokens, choose_way
 
 FALLING = ("log_loss", "ece")
 """Metrics of which less is better."""
@@ -164,7 +164,9 @@ class _Tokens:
 
     def _wanted(self, graph: Graph, clf: NodeClassifier) -> tuple[TokenSettings | None, str]:
         given = clf.settings_for(graph)
-        here, tokens = machine(given.device), given.tokens(choose_scaling(graph, given))
+        here, tokens = machine(given.device), choose_tokens(graph, given)
+        if clf.has_members(graph):  # which share theirs among themselves
+            return None, here.device
         return tokens if choose_way(graph, given, tokens, here) == "stored" else None, here.device
 
 

@@ -17,8 +17,9 @@ from nagphormer.errors import UserError, check_finite, check_whole, nearest
 from nagphormer.progress import note
 
 Dtype = Literal["float16", "bfloat16", "float32"]
-Scaling = Literal["none", "standardize", "row"]
-Readout = Literal["attention", "self", "sum"]
+Scaling = Literal["none", "standardize", "row", "length"]
+Network = Literal["transformer", "mlp", "linear"]
+Readout = Literal["attention", "self", "sum", "dynamic"]
 ClassWeights = Literal["none", "balanced"]
 Precision = Literal["auto", "fp32", "bf16"]
 Choice = Literal["auto", "always", "never"]
@@ -52,20 +53,32 @@ class TokenSettings:
     dtype: Dtype = "float16"
     """What tokens are stored as; sums are float32 in any case."""
     feature_scaling: Scaling = "none"
-    """Standardize columns, make rows sum to one, or neither."""
+    """Standardize columns, make rows sum to one, give them one length (√F), or none of it."""
+    reduce_dim: int = since("0.2.0", before=0, default=0)
+    """Most columns that features may have: wider ones are reduced to their first singular vectors; 0 for no limit."""
+    copy: int = since("0.2.0", before=0, default=0)
+    """0 for the graph as it is, else the number of a copy in which a random half of the edges is left out."""
 
     def __post_init__(self) -> None:
         _check_values(self)
-        _check_least(self, 0, "hops", "encoding_dim")
+        _check_least(self, 0, "hops", "encoding_dim", "reduce_dim", "copy")
 
     @property
     def fits(self) -> bool:
-        """Whether such tokens are made with what is measured of a whole graph: mean and deviation, or eigenvectors."""
-        return self.feature_scaling == "standardize" or self.encoding_dim > 0
+        """Whether such tokens are made with what is measured of a whole graph.
+
+        That is mean and deviation, eigenvectors, and singular vectors where features may be too wide.
+        """
+        return self.feature_scaling == "standardize" or self.encoding_dim > 0 or self.reduce_dim > 0
+
+    def reduces(self, num_features: int) -> bool:
+        """Whether so many features are reduced to fewer columns."""
+        return 0 < self.reduce_dim < num_features
 
     def width(self, num_features: int) -> int:
         """Columns of a token, F+s; a graph without features has one column instead."""
-        return max(num_features, 1) + self.encoding_dim
+        columns = self.reduce_dim if self.reduces(num_features) else max(num_features, 1)
+        return columns + self.encoding_dim
 
     def folder_name(self, fingerprint: str) -> str:
         """What a folder with such tokens of a graph is called where we choose its name."""
@@ -103,7 +116,11 @@ class NetworkConfig:
     attention_dropout: float = 0.1
     """Dropout on attention weights."""
     readout: Readout = "attention"
-    """How tokens become one vector; attention is the paper's, self is hop 0 alone."""
+    """How tokens become one vector; attention is the paper's, self is hop 0 alone, dynamic has Z_0 weigh the hops."""
+    network: Network = since("0.2.0", before="transformer", default="transformer")  # noqa: RUF009 (a field)
+    """What reads the tokens: the paper's transformer, an mlp with a map of its own for each hop, or a linear map."""
+    own_maps: bool = since("0.2.0", before=False, default=False)
+    """Give each hop an embedding of its own in the transformer, too; the paper's hops share one."""
 
     def __post_init__(self) -> None:
         _check_values(self)
@@ -126,11 +143,15 @@ class ModelConfig(NetworkConfig):
     """Share of input columns hidden from each batch in training."""
     linear_tokens: int = 0
     """K+1 for a linear classifier of all tokens beside the network, 0 for none."""
+    num_tokens: int = 1
+    """K+1, where each hop has a map of its own."""
+    label_tokens: int = 0
+    """Tokens of labels, each with C columns, behind those of the hops."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_least(self, 1, "input_dim", "num_classes")
-        _check_least(self, 0, "linear_tokens")
+        _check_least(self, 1, "input_dim", "num_classes", "num_tokens")
+        _check_least(self, 0, "linear_tokens", "label_tokens")
         _check_shares(self, "feature_dropout")
 
 
@@ -138,19 +159,28 @@ class ModelConfig(NetworkConfig):
 class TrainConfig(NetworkConfig):
     """Everything a training run depends on beside the graph, with the defaults."""
 
-    hidden_dim: int = 256
+    hidden_dim: int = 512
     dropout: float = 0.5
+    network: Network = since("0.2.0", before="transformer", default="mlp")  # noqa: RUF009 (a field)
     hops: int = 3
     """K: every node gets K+1 tokens."""
     encoding_dim: int = 0
     """Laplacian eigenvectors joined to the features."""
     feature_scaling: Scaling | None = None
-    """Standardize columns, make rows sum to one, or neither; by default measurements are standardized, counts not."""
+    """Standardize columns, make rows sum to one or of one length, or none; by default it follows from the features."""
+    reduce_dim: int = since("0.2.0", before=0, default=512)
+    """Most columns that features may have: wider ones are reduced to their first singular vectors; 0 for no limit."""
+    label_hops: int = since("0.2.0", before=0, default=0)
+    """Labels of training nodes, averaged over 1 … so many hops, as further tokens; no node ever reads its own."""
+    edge_copies: int = since("0.2.0", before=0, default=0)
+    """Tokens of so many copies of the graph with half of the edges, one an epoch in training; 0 for the graph alone."""
     feature_dropout: float | None = None
     """Share of input columns hidden from each batch in training; by default F / (F + training nodes)."""
     linear: bool = since("0.1.0", before=False, default=True)
-    """Train a linear classifier of the tokens along and average its scores with the network's; the paper has none."""
-    lr: float = 0.0005
+    """Train a linear classifier of the tokens along with a transformer, and average the scores; the paper has none."""
+    label_smoothing: float = since("0.2.0", before=0.0, default=0.0)
+    """Share of the target that is spread over all classes alike."""
+    lr: float = 0.002
     """Learning rate at its peak."""
     final_lr: float = 0.0001
     """Learning rate after the decay; never above lr."""
@@ -164,8 +194,8 @@ class TrainConfig(NetworkConfig):
     """Largest norm of a gradient; longer ones are shortened to it. 0 for no limit."""
     class_weights: ClassWeights = "none"
     """balanced: rare classes weigh more in the loss, each class the same in total."""
-    batch_size: int = 1000
-    """Nodes of an update."""
+    batch_size: int | None = None
+    """Nodes of an update; by default an eighth of the training nodes, from 64 to 1000."""
     epochs: int = 2000
     """Passes over the training nodes, at most."""
     patience: int = 50
@@ -187,9 +217,12 @@ class TrainConfig(NetworkConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_least(self, 1, "batch_size", "epochs", "patience")
-        _check_least(self, 0, "hops", "encoding_dim", "final_lr", "warmup_updates", "weight_decay", "clip_norm", "seed")
-        _check_shares(self, "averaging", *(() if self.feature_dropout is None else ("feature_dropout",)))
+        _check_least(self, 1, *(() if self.batch_size is None else ("batch_size",)), "epochs", "patience")
+        _check_least(self, 0, "hops", "encoding_dim", "reduce_dim", "label_hops", "edge_copies")
+        _check_least(self, 0, "final_lr", "warmup_updates", "weight_decay", "clip_norm", "seed")
+        _check_shares(
+            self, "averaging", "label_smoothing", *(() if self.feature_dropout is None else ("feature_dropout",))
+        )
         if not self.lr > 0:
             raise UserError(f"lr must be above 0, not {self.lr}")
         if self.seed >= 2**32:
@@ -200,10 +233,10 @@ class TrainConfig(NetworkConfig):
                 f"the learning rate falls only after it has risen"
             )
 
-    def tokens(self, feature_scaling: Scaling, dtype: Dtype = "float16") -> TokenSettings:
+    def tokens(self, feature_scaling: Scaling, dtype: Dtype = "float16", **decided: Any) -> TokenSettings:
         """The settings of tokens among these, with what was decided."""
         own = {name: getattr(self, name) for name in shared_with_tokens()}
-        return TokenSettings(**own | {"feature_scaling": feature_scaling, "dtype": dtype})
+        return TokenSettings(**own | {"feature_scaling": feature_scaling, "dtype": dtype} | decided)
 
 
 def shared_with_tokens() -> list[str]:
@@ -245,10 +278,30 @@ def resolve(
         graph_name: picks the data set's own settings within a named recipe, where there are any.
         given: settings that win over the recipe; None counts as not given.
         tokens: settings of tokens that exist already: they hold, and what was given must agree.
+
+    Returns:
+        The settings; of a recipe with several members those of the first.
+    """
+    return next(iter(resolve_members(recipe, graph_name, given, tokens).values()))
+
+
+def resolve_members(
+    recipe: str | None, graph_name: str | None, given: dict[str, Any], tokens: TokenSettings | None = None
+) -> dict[str, TrainConfig]:
+    """The same for a recipe that may name several members, each by its settings: they answer together.
+
+    A recipe of one has one member without a name.
     """
     settings: dict[str, Any] = {}
+    members: dict[str, dict[str, Any]] = {}
     for path in _recipe_paths(None if recipe is None else str(recipe), graph_name):
         settings |= read_recipe(path)
+        members = read_members(path)
+    return {name: _with_given(settings | own, given, tokens) for name, own in (members or {"": {}}).items()}
+
+
+def _with_given(settings: dict[str, Any], given: dict[str, Any], tokens: TokenSettings | None) -> TrainConfig:
+    """Settings of a recipe, with those of tokens that exist, and what was given."""
     given = {name: value for name, value in given.items() if value is not None}
     for name in shared_with_tokens() if tokens is not None else ():
         settings[name] = getattr(tokens, name)
@@ -263,19 +316,33 @@ def resolve(
 def read_recipe(path: Path) -> dict[str, Any]:
     """The settings that a recipe names, and the `before` of fields younger than the `version` it names.
 
-    `expected`, the accuracy to expect, is for people.
+    `expected`, the accuracy to expect, is for people; `members` are read by `read_members`.
     """
     content = read_yaml(path)
     version = str(content.pop("version", "")) if "version" in content else None
     if version is not None and not re.fullmatch(r"\d+\.\d+\.\d+\S*", version):
         raise UserError(f"{path} has version {version!r}: write the release it was made for, such as {FIRST}")
-    content.pop("expected", None)
+    for other in ("expected", "members"):
+        content.pop(other, None)
     younger = {
         each.name: each.metadata["before"]
         for each in fields(TrainConfig)
         if version is not None and "since" in each.metadata and _order(each.metadata["since"]) > _order(version)
     }
     return younger | check_settings(TrainConfig, content, path)
+
+
+def read_members(path: Path) -> dict[str, dict[str, Any]]:
+    """Members of a recipe by name, each with the settings that differ from the common ones; none of most recipes."""
+    found = read_yaml(path).get("members", {})
+    if not isinstance(found, dict) or not all(isinstance(own, dict | None) for own in found.values()):
+        raise UserError(f"{path} has members that are not names with settings, such as 'wide: {{hidden_dim: 512}}'")
+    for name in found:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", str(name)):
+            raise UserError(
+                f"{path} has a member {name!r}: names have letters, digits, - and _, since folders take them"
+            )
+    return {str(name): check_settings(TrainConfig, own or {}, f"{path}, member {name}") for name, own in found.items()}
 
 
 def read_settings(kind: type[T], content: dict[str, Any], where: object) -> T:
@@ -340,7 +407,7 @@ def _recipe_paths(recipe: str | None, graph_name: str | None) -> list[Path]:
     if Path(recipe).name == recipe and (RECIPES / f"{recipe}.yaml").is_file():
         common, _, dataset = recipe.partition("-")
         own = RECIPES / f"{common}-{dataset or graph_name}.yaml"
-        if not own.is_file():
+        if not own.is_file() and any(RECIPES.glob(f"{common}-*.yaml")):
             note(f"recipe {recipe} has no settings for a graph named {graph_name!r}: the common ones are used")
         return [RECIPES / f"{common}.yaml", *([own] if own.is_file() else [])]
     if not Path(recipe).is_file():

@@ -153,7 +153,7 @@ def test_what_two_branches_recorded_is_found_after_a_merge(results):
     assert found(3)["device"] == "lathe"
 
 
-OURS = ("nagphormer", "recipe", "defaults")
+OURS = ("nagphormer", "recipe", "transformer")
 
 
 def recorded():
@@ -183,38 +183,42 @@ def change(monkeypatch):
 
 def test_every_recorded_cell_is_found():
     told = recorded()
-    assert {method: len(found) for method, found in told.items()} == {"nagphormer": 338, "recipe": 120, "defaults": 142}
+    assert {method: len(found) for method, found in told.items()} == {
+        "nagphormer": 338,
+        "recipe": 120,
+        "transformer": 142,
+    }
     assert all(map(all, told.values()))
 
 
 def test_a_younger_setting_leaves_recorded_cells_what_they_are(change):
-    change("label_hops", since("9.0.0", before=0, default=0))
+    change("echo_hops", since("9.0.0", before=0, default=0))
     assert all(map(all, recorded().values()))
-    assert "label_hops" not in Cell("cora", "nagphormer").resolved
-    assert Cell("cora", "nagphormer", 0, {"label_hops": 2}).resolved["label_hops"] == 2
+    assert "echo_hops" not in Cell("cora", "nagphormer").resolved
+    assert Cell("cora", "nagphormer", 0, {"echo_hops": 2}).resolved["echo_hops"] == 2
 
 
 def test_a_younger_setting_that_is_on_by_default_is_another_default_but_the_same_recipe(change):
-    change("label_hops", since("9.0.0", before=0, default=2))
+    change("echo_hops", since("9.0.0", before=0, default=2))
     told = recorded()
     assert all(told["nagphormer"])
     assert all(told["recipe"])
-    assert not any(told["defaults"])
-    assert Cell("cora", "defaults").resolved["label_hops"] == 2
+    assert all(told["transformer"])
+    assert Cell("cora", "defaults").resolved["echo_hops"] == 2
 
 
 def test_cells_of_another_default_are_not_found(change):
     change("hops", field(default=4))
     told = recorded()
-    assert not any(told["defaults"])
+    assert not any(told["transformer"])
     assert all(told["nagphormer"])  # the recipe names its hops
 
 
 @pytest.mark.filterwarnings("ignore:a recorded cell")
 def test_a_setting_of_which_older_cells_cannot_know_is_named(change):
-    change("label_hops", field(default=0))
+    change("echo_hops", field(default=0))
     assert not any(map(any, recorded().values()))
-    with pytest.warns(UserWarning, match="a recorded cell lacks the setting 'label_hops'"):
+    with pytest.warns(UserWarning, match="a recorded cell lacks the setting 'echo_hops'"):
         assert Cell("cora", "nagphormer").read() is None
 
 

@@ -15,6 +15,7 @@ from nagphormer.tokens.fitted import ENOUGH, LEAST, SPARE, Fitted, agreement
 from nagphormer.tokens.laplacian import solve
 
 QUICK = {"hops": 2, "hidden_dim": 16, "num_heads": 2, "epochs": 30, "lr": 0.01, "device": "cpu", "precision": "fp32"}
+QUICK |= {"network": "transformer", "reduce_dim": 0, "batch_size": 1000, "label_smoothing": 0.0}
 SIZE = 120
 
 

@@ -35,7 +35,8 @@ class Place:
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         script = [str(HERE / "rank.py"), str(self.path / f"{run}.log"), json.dumps(deaths or {})]
-        arguments = ["--threads=1", "train", str(self.path / "graph"), f"--out={self.path / run}", *flags, *more]
+        where = ["train", str(self.path / "graph"), f"--out={self.path / run}", "--predictions"]
+        arguments = ["--threads=1", *where, *flags, *more]
         done = subprocess.run(
             [*launch, f"--max-restarts={restarts}", "--monitor-interval=0.1", "--", *script, *arguments],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},

@@ -36,7 +36,8 @@ class Place:
         log = self.path / f"{run}.log"
         log.unlink(missing_ok=True)
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings(**changes).items()]
-        arguments = ["--threads=1", "train", str(self.path / graph), f"--out={self.path / run}", *flags, *more]
+        where = ["train", str(self.path / graph), f"--out={self.path / run}", "--predictions"]
+        arguments = ["--threads=1", *where, *flags, *more]
         process = FORKS.Process(target=killable.act, args=(arguments, str(log), death or {}))
         process.start()
         process.join(60)

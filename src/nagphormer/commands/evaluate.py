@@ -22,13 +22,14 @@ def run(
         use: where tokens are and what to run on.
         split: train, val or test.
     """
-    from nagphormer.inference.predict import fitting, open_source, probabilities, question
+    from nagphormer.inference.predict import fitting, open_sources, probabilities, question, usable
     from nagphormer.metrics import measure
 
     trained, loaded, device = use.open(run, graph)
     loaded = fitting(trained, loaded)
+    trained = usable(trained, loaded)
     nodes, target = question(trained, loaded, split)
-    source = open_source(trained, loaded, device, use.tokens, run)
+    source = open_sources(trained, loaded, device, use.tokens, run)
     facts = measure(target, probabilities(trained, source, nodes))
     result(facts, table({name: None if value is None else f"{value:.4f}" for name, value in facts.items()}))
     say_next("predict", run, graph, "--out", "predictions.parquet")

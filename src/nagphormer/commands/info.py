@@ -46,8 +46,23 @@ def run(
 
 def _describe_run(run: str, verify: bool) -> None:
     from nagphormer.data.datasets import find
-    from nagphormer.training.summary import summarize_run, verify_run
+    from nagphormer.training.ensemble_folder import is_ensemble
+    from nagphormer.training.summary import summarize_members, summarize_run, verify_run
 
+    if is_ensemble(Path(run)):
+        facts = summarize_members(run, verify)
+        told = facts | {
+            "members": facts["members"] and "",
+            "class_names": facts["class_names"] and ", ".join(facts["class_names"]),
+        }
+        rows = [
+            f"  {each['name']:<18} weight {each['weight']:.2f}, validation {each['score']:.4f}, log loss "
+            f"{each['loss']:.4f}, {each['train_seconds']:.1f} s to train, {each['predict_seconds']:.0f} s to predict a "
+            f"million nodes"
+            for each in facts["members"] or []
+        ]
+        result(facts, "\n".join([table(told), *rows]))
+        return
     if verify:
         verify_run(run)
     facts = summarize_run(run) | ({"weights": "fit"} if verify else {})

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from nagphormer.data.graph import Graph
-    from nagphormer.training.run import Run
+    from nagphormer.training.ensemble import Trained
 
 STDOUT = "-"
 
@@ -40,7 +40,7 @@ def run(
         split: only the nodes of a split: train, val or test.
         cluster: address of a Ray cluster that predicts; without one, a local cluster is started.
     """
-    from nagphormer.inference.predict import fitting, open_source
+    from nagphormer.inference.predict import fitting, open_sources, usable
     from nagphormer.inference.table import check_table_path, write_predictions
 
     piped = str(out) == STDOUT
@@ -52,10 +52,11 @@ def run(
         _check_cluster(use, piped, nodes, split)
     trained, whole, device = use.open(run, graph)
     loaded = fitting(trained, whole)
+    trained = usable(trained, loaded)
     chosen = _chosen(trained, loaded, nodes, split)
     count = loaded.num_nodes if chosen is None else len(chosen)
     if cluster is None:
-        source = open_source(trained, loaded, device, use.tokens, run)
+        source = open_sources(trained, loaded, device, use.tokens, run)
         write_predictions(trained, source, loaded, None if piped else out, chosen)
     else:
         from nagphormer.inference.cluster import write_data_set
@@ -76,7 +77,7 @@ def _check_cluster(use: UseFlags, piped: bool, nodes: str | None, split: str | N
         raise UserError("a cluster predicts all nodes into a folder: leave --nodes, --split and --out - out")
 
 
-def _chosen(run: Run, graph: Graph, nodes: str | None, split: str | None) -> np.ndarray | None:
+def _chosen(run: Trained, graph: Graph, nodes: str | None, split: str | None) -> np.ndarray | None:
     """Positions of the nodes that are asked for; None for all."""
     from nagphormer.inference.predict import nodes_of_split, positions
 

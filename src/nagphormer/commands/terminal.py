@@ -82,7 +82,17 @@ def timed(text: str) -> Iterator[None]:
 
 
 def describe_run(run: Any) -> str:
-    """How training ended, in a line."""
+    """How training ended, in a line; of several members in a line each."""
+    if hasattr(run, "parts"):
+        from nagphormer.training.leaderboard import leaderboard
+
+        metric = "micro-F1" if run.classes.multi_label else "accuracy"
+        rows = [
+            f"  {row['name']:<20} weight {row['weight']:.2f}, validation {metric} {row['score']:.4f}, log loss "
+            f"{row['loss']:.4f}, {row['train_seconds']:.1f} s to train"
+            for row in leaderboard(run)
+        ]
+        return "\n".join([f"{len(run.asked)} of {len(run.parts)} members answer together", *rows])
     member = run.best
     outcome, plan = member.outcome, member.plan
     if not outcome["best_epoch"]:

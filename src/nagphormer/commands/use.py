@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from nagphormer.data.graph import Graph
-    from nagphormer.training.run import Run
+    from nagphormer.training.ensemble import Trained
 
 
 @Parameter(name="*")
@@ -27,13 +27,14 @@ class UseFlags:
     allow_pickle: bool = False
     """Let a data set's download be read from pickles, which can run any code."""
 
-    def open(self, folder: Path, graph: str) -> tuple[Run, Graph, str]:
+    def open(self, folder: Path, graph: str) -> tuple[Trained, Graph, str]:
         """The trained model, the graph as it is, and the device to use."""
         from nagphormer.data.datasets import load_graph
         from nagphormer.device import machine
-        from nagphormer.training.run_folder import load_run
+        from nagphormer.training.ensemble import lead_of
+        from nagphormer.training.ensemble_folder import load_trained
 
         device = machine(self.device, self.gpu_memory).device
-        trained = load_run(folder)
-        loaded = load_graph(graph, seed=trained.config.seed, allow_pickle=self.allow_pickle)
+        trained = load_trained(folder)
+        loaded = load_graph(graph, seed=lead_of(trained).config.seed, allow_pickle=self.allow_pickle)
         return trained, loaded, device

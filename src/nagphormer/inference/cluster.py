@@ -9,12 +9,13 @@ from nagphormer.data.folder import open_graph
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_folder
-from nagphormer.inference.predict import fitting, open_source, store_of
+from nagphormer.inference.predict import fitting, open_sources, store_of, usable
 from nagphormer.inference.table import write_predictions
 from nagphormer.tokens.cluster import INTERPRETER, check_shared, connected, gather, workers
 from nagphormer.tokens.store import TokenStore
+from nagphormer.training.ensemble import Trained, runs_of
+from nagphormer.training.ensemble_folder import load_trained
 from nagphormer.training.run import Run
-from nagphormer.training.run_folder import load_run
 from nagphormer.training.sources import check_store
 
 PART_ROWS = 1 << 18
@@ -29,20 +30,24 @@ class Parts:
 
     run: str
     graph: str
-    tokens: str
+    tokens: str | None
+    """The token store that was given; by default each member finds its own."""
     folder: str
 
     def write(self, number: int) -> int:
         """Predict one range and write its file; gives how many nodes that are. Runs in a worker."""
-        run = load_run(self.run)
+        run = load_trained(self.run)
         graph = fitting(run, open_graph(self.graph))
-        source = open_source(run, graph, "cpu", Path(self.tokens))
+        run = usable(run, graph)
+        source = open_sources(run, graph, "cpu", None if self.tokens is None else Path(self.tokens), Path(self.run))
         nodes = np.arange(number * PART_ROWS, min((number + 1) * PART_ROWS, graph.num_nodes))
         write_predictions(run, source, graph, Path(self.folder) / f"part-{number:05d}.parquet", nodes)
         return len(nodes)
 
 
-def write_data_set(run: Run, place: Path, graph: Graph, out: Path, address: str, tokens: Path | None = None) -> None:
+def write_data_set(
+    run: Trained, place: Path, graph: Graph, out: Path, address: str, tokens: Path | None = None
+) -> None:
     """Have the workers of a cluster predict every node.
 
     Args:
@@ -55,15 +60,19 @@ def write_data_set(run: Run, place: Path, graph: Graph, out: Path, address: str,
     """
     shared = check_shared(graph)
     graph = fitting(run, graph)
-    tokens = tokens or store_of(run, graph, place)
-    if tokens is None:
-        raise UserError(
-            "a cluster predicts from a token store, and there is none for this run and graph: make one with "
-            "nagphormer prepare and give it with --tokens"
-        )
-    check_store(TokenStore.open(tokens), graph, run.best.plan.tokens, run.fitted)
+    run = usable(run, graph)
+    for each in runs_of(run):
+        store = tokens or store_of(each, graph, place)
+        if store is None:
+            raise UserError(
+                "a cluster predicts from a token store, and there is none for this run and graph: make one with "
+                "nagphormer prepare and give it with --tokens"
+            )
+        check_store(TokenStore.open(store), graph, each.best.plan.tokens, each.fitted)
+        given = store if isinstance(run, Run) else None  # each of several members finds its own
     count = -(-graph.num_nodes // PART_ROWS)
     with new_folder(out) as folder, connected(address) as ray:
-        paths = (str(Path(path).absolute()) for path in (place, shared, tokens, folder))
+        run_path, graph_path, folder_path = (str(Path(path).absolute()) for path in (place, shared, folder))
+        parts = Parts(run_path, graph_path, None if given is None else str(given.absolute()), folder_path)
         memory = min(TASK_BYTES, max(worker.memory for worker in workers(ray)))
-        gather(ray, Parts(*paths), count, cpus=1, memory=memory, work="predicting on the cluster")
+        gather(ray, parts, count, cpus=1, memory=memory, work="predicting on the cluster")

@@ -17,18 +17,18 @@ from nagphormer.data.classes import Classes
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file
-from nagphormer.inference.predict import probabilities, probability_blocks, splits_of
+from nagphormer.inference.predict import Sources, probabilities, probability_blocks, splits_of
 from nagphormer.metrics import decide
 from nagphormer.training.batches import TokenSource
-from nagphormer.training.run import Run
+from nagphormer.training.ensemble import Trained
 
 GROUP_ROWS = 1 << 17
 """Rows of predictions written at a time."""
 
 
 def write_predictions(
-    run: Run,
-    source: TokenSource,
+    run: Trained,
+    source: TokenSource | Sources,
     graph: Graph,
     path: str | os.PathLike[str] | None,
     nodes: np.ndarray | None = None,
@@ -63,7 +63,7 @@ def write_predictions(
                 writer.close()
 
 
-def predictions_table(run: Run, source: TokenSource, graph: Graph, nodes: np.ndarray) -> Any:
+def predictions_table(run: Trained, source: TokenSource | Sources, graph: Graph, nodes: np.ndarray) -> Any:
     """The same table of some nodes in memory, as Arrow, without what is known of them."""
     return _table(run.classes, graph, nodes, probabilities(run, source, nodes), None)
 
@@ -111,7 +111,7 @@ def _writer(target: Path, file: Any, schema: Any) -> Any:
 class _Known:
     """What a graph knows of its nodes' classes and splits, in the words of a model."""
 
-    def __init__(self, run: Run, graph: Graph):
+    def __init__(self, run: Trained, graph: Graph):
         self.classes, self.graph, self.values = run.classes, graph, run.classes.values
         self.labeled = graph.labels is not None and graph.num_classes > 0 and self._comparable()
         if not self.classes.multi_label and self.labeled:

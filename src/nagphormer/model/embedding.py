@@ -1,11 +1,23 @@
 """The linear embedding of tokens (paper Eq. 7), with dropout of whole input columns.
 
-Shapes: B nodes in a batch, K hops, F token width, D model width
+Tokens of labels are narrower than those of features: an embedding's `labels`, where there are such, has a map for each.
+
+Shapes: B nodes in a batch, T = K+1 tokens, F token width, D model width
 """
+
+from __future__ import annotations
+
+from math import sqrt
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+
+def drawn_columns(weight: torch.Tensor, rate: float) -> torch.Tensor:
+    """A weight, (…, D, F), for one batch: a random share of its columns is hidden, the others make up for them."""
+    kept = torch.rand(weight.shape[-1], device=weight.device) >= rate
+    return weight * (kept / (1 - rate))
 
 
 class Embedding(nn.Linear):
@@ -19,14 +31,47 @@ class Embedding(nn.Linear):
     def __init__(self, input_dim: int, dim: int, feature_dropout: float = 0.0):
         super().__init__(input_dim, dim)
         self.feature_dropout = feature_dropout
+        self.labels: HopMaps | None = None
 
     def drawn_weight(self) -> torch.Tensor:
         """The weight for one batch, (D, F): without the columns that are hidden from it."""
         if not self.training or self.feature_dropout == 0:
             return self.weight
-        kept = torch.rand(self.in_features, device=self.weight.device) >= self.feature_dropout
-        return self.weight * (kept / (1 - self.feature_dropout))
+        return drawn_columns(self.weight, self.feature_dropout)
+
+    @staticmethod
+    def multiply(tokens: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """(B, T, F) -> (B, T, D)."""
+        return functional.linear(tokens, weight, bias)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """(B, K+1, F) -> (B, K+1, D)."""
-        return functional.linear(tokens, self.drawn_weight(), self.bias)
+        """(B, T, F) -> (B, T, D)."""
+        return self.multiply(tokens, self.drawn_weight(), self.bias)
+
+
+class HopMaps(nn.Module):
+    """A linear map for each token of a node; columns are hidden from all of them together."""
+
+    def __init__(self, num_tokens: int, input_dim: int, dim: int, feature_dropout: float = 0.0):
+        super().__init__()
+        self.in_features, self.out_features, self.feature_dropout = input_dim, dim, feature_dropout
+        self.labels: HopMaps | None = None
+        bound = 1 / sqrt(input_dim)  # as torch draws a linear layer's
+        self.weight = nn.Parameter(torch.empty(num_tokens, dim, input_dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(num_tokens, dim).uniform_(-bound, bound))
+
+    def drawn_weight(self) -> torch.Tensor:
+        """The weights for one batch, (T, D, F): without the columns that are hidden from it."""
+        if not self.training or self.feature_dropout == 0:
+            return self.weight
+        return drawn_columns(self.weight, self.feature_dropout)
+
+    @staticmethod
+    def multiply(tokens: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """(B, T, F) -> (B, T, D)."""
+        hidden = tokens.transpose(0, 1) @ weight.transpose(1, 2)  # (T, B, D)
+        return hidden.transpose(0, 1) + bias
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """(B, T, F) -> (B, T, D)."""
+        return self.multiply(tokens, self.drawn_weight(), self.bias)

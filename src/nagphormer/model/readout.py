@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from nagphormer.model import ops
 from nagphormer.settings import Readout
@@ -38,6 +39,31 @@ class AttentionReadout(nn.Module):
         return self.score.weight[0].chunk(2)[1] + 0 * self.score.bias
 
 
+class DynamicReadout(nn.Module):
+    """Z_0 + Σ α_k Z_k with α_k = softmax over k = 1 … K of v · LeakyReLU(W (Z_0‖Z_k)): here Z_0 has a say.
+
+    What GATv2 did for GAT (Brody, Alon and Yahav, "How Attentive are Graph Attention Networks?", ICLR 2022): with
+    something non-linear between the two products, the part of Z_0 is no constant any more.
+    """
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.mix = nn.Linear(2 * dim, dim)
+        self.score = nn.Linear(dim, 1, bias=False)
+
+    def attention(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Weights of hops 1 … K, (B, K+1, D) -> (B, K); in float32, so that they sum to one."""
+        own = tokens[:, :1].expand(-1, tokens.shape[1] - 1, -1)  # (B, K, D)
+        mixed = functional.leaky_relu(self.mix(torch.cat([own, tokens[:, 1:]], dim=2)), 0.2)  # (B, K, D)
+        scores = self.score(mixed).squeeze(2)  # (B, K)
+        return scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """(B, K+1, D) -> (B, D)."""
+        weights = self.attention(tokens).to(tokens.dtype).unsqueeze(1)  # (B, 1, K)
+        return tokens[:, 0] + (weights @ tokens[:, 1:]).squeeze(1)
+
+
 class SelfReadout(nn.Module):
     """The node's own token, Z_0; SIN. in the paper."""
 
@@ -62,6 +88,7 @@ class SumReadout(nn.Module):
 
 READOUTS: dict[Readout, Callable[[int], nn.Module]] = {
     "attention": AttentionReadout,
+    "dynamic": DynamicReadout,
     "self": SelfReadout,
     "sum": SumReadout,
 }

@@ -27,7 +27,7 @@ from nagphormer.tokens.engine import LANES
 from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.job import Exponents, Job, Layout, sum_dtype
 from nagphormer.tokens.slices import column_bytes, node_bytes
-from nagphormer.tokens.store import ENCODING, Block
+from nagphormer.tokens.store import ENCODING, REDUCTION, Block
 
 LOCAL = "local"
 INTERPRETER = 300 * 10**6
@@ -61,7 +61,9 @@ class Blocks:
         attempt = attempts.stat().st_size
         graph = open_graph(self.graph)
         encoding = np.load(folder / ENCODING, mmap_mode="r", allow_pickle=False) if self.encoding else None
-        columns = Columns(graph, encoding, self.layout.tokens.feature_scaling, self.statistics)
+        tokens = self.layout.tokens
+        components = np.load(folder / REDUCTION, allow_pickle=False) if tokens.reduces(graph.num_features) else None
+        columns = Columns(graph, encoding, tokens.feature_scaling, self.statistics, tokens.reduce_dim, components)
         job = Job(graph, self.layout, columns, self.exponents)
         own = f"{number:03d}-{uuid4().hex}"  # no name of another attempt, which may still be at work
         unfinished, scratch = (folder / f"{kind}-{own}" for kind in ("unfinished", "scratch"))

@@ -27,7 +27,7 @@ from nagphormer.tokens.store import StoreManifest
 
 RUN_FORMAT = 2
 """Of runs that keep this: 0.1.0 would measure anew."""
-ENCODING, IDS = "encoding.safetensors", "encoding_ids.arrow"
+ENCODING, IDS, REDUCTION = "encoding.safetensors", "encoding_ids.arrow", "reduction.safetensors"
 SPARE = 5
 """Eigenvectors of another graph that are looked at beyond those wanted, and of its parts: where edges change, their
 order does, and what told two parts from each other has eigenvalue 0 where they have come apart."""
@@ -58,16 +58,23 @@ class Fitted:
     """Eigenvectors, (N, s) float32; None also for a run that was carried elsewhere without them."""
     ids: Any = None
     """The nodes' ids as an Arrow array, by which those of another graph are found; None for 0 … N-1."""
+    components: np.ndarray | None = None
+    """What features are reduced by, (F, d) float32, where they were too wide."""
 
     @classmethod
     def of(
-        cls, graph: Graph, tokens: TokenSettings, statistics: dict[str, list[float]], encoding: np.ndarray | None
+        cls,
+        graph: Graph,
+        tokens: TokenSettings,
+        statistics: dict[str, list[float]],
+        encoding: np.ndarray | None,
+        components: np.ndarray | None = None,
     ) -> "Fitted":
         """What tokens of a graph were made with."""
         mean, std = (np.array(statistics[name]) if statistics else None for name in ("mean", "std"))
         ids = None if encoding is None else graph.ids
         facts = (graph.fingerprint, tokens.feature_scaling, graph.num_features, tokens.encoding_dim)
-        return cls(*facts, graph.feature_names, mean, std, encoding, ids)
+        return cls(*facts, graph.feature_names, mean, std, encoding, ids, components)
 
     @property
     def statistics(self) -> dict[str, list[float]]:
@@ -79,7 +86,7 @@ class Fitted:
         import pyarrow as pa
 
         digest = hashlib.sha256()
-        for array in (self.mean, self.std, self.encoding):
+        for array in (self.mean, self.std, self.encoding, *([] if self.components is None else [self.components])):
             digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
         for ids in (self.ids, graph.ids) if self.encoding_dim else ():
             digest.update(b"-" if ids is None else memoryview(pa.record_batch([ids], ["id"]).serialize()))
@@ -92,7 +99,10 @@ class Fitted:
             return thing
         if isinstance(thing, str | os.PathLike):
             folder = Path(thing)
-            found = cls.read(folder, read_json(folder / "manifest.json", "run", RUN_FORMAT, ("graph",)))
+            manifest = read_json(folder / "manifest.json", "run", RUN_FORMAT + 1, ("graph",))
+            if "recipe" in manifest:
+                raise UserError(f"the run in {folder} has several members: name the folder of one, {folder}/members/…")
+            found = cls.read(folder, manifest)
             where = f"the run in {folder}"
         elif hasattr(thing, "fitted_"):
             found, where = thing.fitted_, "this classifier"
@@ -109,6 +119,7 @@ class Fitted:
     def settings(self, tokens: TokenSettings) -> TokenSettings:
         """Settings of tokens for the model: scaling and encoding are training's; others that were named are refused."""
         own: dict[str, Any] = {"feature_scaling": self.feature_scaling, "encoding_dim": self.encoding_dim}
+        own["reduce_dim"] = 0 if self.components is None else self.components.shape[1]
         for name, value in own.items():
             asked = getattr(tokens, name)
             if asked not in (value, getattr(TokenSettings, name)):
@@ -168,8 +179,24 @@ class Fitted:
         turned *= np.clip(cosines(wanted, turned[here]), 0, 1)
         return turned.astype(np.float32)
 
-    def refuse_other(self, graph: Graph, manifest: StoreManifest, encoding: np.ndarray | None, where: str) -> None:
-        """Refuse tokens of a graph, which lie `where`, that were made with another mean, deviation or eigenvectors."""
+    def refuse_other(
+        self,
+        graph: Graph,
+        manifest: StoreManifest,
+        encoding: np.ndarray | None,
+        where: str,
+        components: np.ndarray | None = None,
+    ) -> None:
+        """Refuse tokens of a graph, which lie `where`, that were made with other facts than training's.
+
+        These are mean, deviation, what features are reduced by, and eigenvectors.
+        """
+        if self.components is not None and (
+            components is None
+            or components.shape != self.components.shape
+            or not np.allclose(components, self.components, atol=1e-5)
+        ):
+            raise UserError(f"{where} tokens whose features were reduced by others than training's vectors: {MEND}")
         if self.mean is not None and self.std is not None:
             same = manifest.statistics and all(
                 np.allclose(manifest.statistics[name], mine, rtol=1e-6, atol=1e-12)
@@ -239,13 +266,17 @@ class Fitted:
             "num_features": self.num_features,
             "encoding_dim": self.encoding_dim,
             "feature_names": self.feature_names,
+            **({} if self.components is None else {"reduce_dim": self.components.shape[1]}),
             **self.statistics,
         }
 
     def write(self, folder: Path) -> None:
-        """Write the eigenvectors, where there are any, into a run folder."""
+        """Write eigenvectors and what features are reduced by, where there are any, into a run folder."""
         from safetensors.numpy import save_file
 
+        if self.components is not None:
+            with new_file(folder / REDUCTION) as staging:
+                save_file({"components": np.ascontiguousarray(self.components)}, staging)
         if self.encoding is None:
             return
         with new_file(folder / ENCODING) as staging:
@@ -263,14 +294,18 @@ class Fitted:
         facts = manifest.get("fitted")
         if facts is None:
             return None
-        path = folder / ENCODING
+        path, reduction = folder / ENCODING, folder / REDUCTION
         try:
             mean, std = (np.array(facts[name]) if name in facts else None for name in ("mean", "std"))
             names = facts["feature_names"]
             known = (facts["feature_scaling"], facts["num_features"], facts["encoding_dim"])
             encoding = load_file(path)["encoding"] if path.is_file() else None
             ids = read_ids(folder / IDS) if (folder / IDS).is_file() else None
-            return cls(manifest["graph"]["fingerprint"], *known, names and tuple(names), mean, std, encoding, ids)
+            components = load_file(reduction)["components"] if reduction.is_file() else None
+            if components is None and facts.get("reduce_dim"):
+                raise UserError(f"{reduction} is missing: without it the model cannot read features; carry it along")
+            found = (mean, std, encoding, ids, components)
+            return cls(manifest["graph"]["fingerprint"], *known, names and tuple(names), *found)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path} or the manifest beside it is damaged ({error}): train again") from error
 

@@ -25,7 +25,7 @@ from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.job import Job, Layout, find_exponents
 from nagphormer.tokens.slices import GPU_PIECE_BYTES, NARROWEST, adjacency_bytes, column_bytes, node_bytes
-from nagphormer.tokens.store import MANIFEST, STORED, StoreManifest, TokenStore, write_encoding
+from nagphormer.tokens.store import ENCODING, MANIFEST, REDUCTION, STORED, StoreManifest, TokenStore, write_array
 
 
 def hop_tokens(
@@ -39,6 +39,7 @@ def hop_tokens(
     feature_scaling: Scaling = "none",
     cluster: str | None = None,
     statistics: Any = None,
+    reduce_dim: int = 0,
 ) -> TokenStore:
     """Compute the hop tokens of every node, once and offline.
 
@@ -51,11 +52,12 @@ def hop_tokens(
             None keeps the tokens in memory; on a GPU, in its own where they take less than half of it.
         memory: limit for the process's own memory, such as `4GB`; memory-mapped files do not count.
         device: `cpu`, `cuda`, or None for a GPU where there is one.
-        feature_scaling: `none`, `standardize` (columns) or `row` (rows sum to one).
+        feature_scaling: `none`, `standardize` (columns), `row` (rows sum to one) or `length` (rows of length √F).
         cluster: address of a Ray cluster whose workers make the blocks, or `local` to start one here; the graph must
             have been opened from a folder, and folder and `out` lie where all workers see them. The bytes are the same.
         statistics: a fitted `NodeClassifier` or the folder of a run, whose scaling, mean, deviation, order of features
             and eigenvectors are taken instead of the graph's own: tokens that this model can read.
+        reduce_dim: most columns that features may have; wider ones are reduced to their first singular vectors.
 
     Returns:
         A store of shape (N, K+1, F+s); its `reused` says whether it was there already.
@@ -65,7 +67,9 @@ def hop_tokens(
     (100, 4, 8)
     """
     check_graph(graph)
-    tokens = TokenSettings(hops=hops, encoding_dim=encoding_dim, dtype=dtype, feature_scaling=feature_scaling)
+    tokens = TokenSettings(
+        hops=hops, encoding_dim=encoding_dim, dtype=dtype, feature_scaling=feature_scaling, reduce_dim=reduce_dim
+    )
     fitted = None if statistics is None else Fitted.given(statistics)
     if fitted is not None:
         graph, tokens = fitted.arranged(graph), fitted.settings(tokens)
@@ -108,7 +112,7 @@ def _reuse(graph: Graph, tokens: TokenSettings, out: str | os.PathLike[str], fit
 def refuse_statistics(store: TokenStore, graph: Graph, fitted: Fitted | None) -> None:
     """Refuse a graph's store that was made with another graph's statistics, or with others than those wanted."""
     if fitted is not None:
-        fitted.refuse_other(graph, store.manifest, store.encoding, store.where)
+        fitted.refuse_other(graph, store.manifest, store.encoding, store.where, store.components)
     elif store.manifest.statistics_of is not None:
         raise UserError(
             f"{store.where} tokens with mean, deviation and eigenvectors of another graph, made for a run that was "
@@ -133,7 +137,8 @@ def _make(
     layout = _fit(graph, tokens, num_bytes, usable_memory(memory), out is not None, device, search_device)
     with new_folder(out, num_bytes + layout.scratch_bytes) if out is not None else nullcontext() as folder:
         encoding, report = _encoding(graph, tokens, search_device, fitted)
-        columns = Columns(graph, encoding, tokens.feature_scaling, fitted.statistics if fitted else None)
+        known = (fitted.statistics, tokens.reduce_dim, fitted.components) if fitted else (None, tokens.reduce_dim)
+        columns = Columns(graph, encoding, tokens.feature_scaling, *known)
         if device != "cpu" and layout.slices.width < shape[2]:
             note(f"{shape[2]:,} columns go through the GPU {layout.slices.width:,} at a time: memory holds no more")
         exponents = find_exponents(graph, columns, layout)
@@ -145,17 +150,19 @@ def _make(
             encoding=report,
             column_exponents=tuple(exponents.tokens.tolist()),
             statistics_of=fitted.graph if fitted and fitted.is_foreign(graph) else None,
-            encoding_sha256=None if folder is None else write_encoding(folder, encoding),
+            encoding_sha256=None if folder is None else write_array(folder / ENCODING, encoding),
+            reduction_sha256=None if folder is None else write_array(folder / REDUCTION, columns.components),
         )
         if folder is None:
-            return TokenStore(Job(graph, layout, columns, exponents).hold(), manifest, encoding=encoding)
+            blocks = Job(graph, layout, columns, exponents).hold()
+            return TokenStore(blocks, manifest, encoding=encoding, components=columns.components)
         if cluster is None:
-            blocks = Job(graph, layout, columns, exponents).write(folder)
+            written = Job(graph, layout, columns, exponents).write(folder)
         else:
             from nagphormer.tokens.cluster import write_blocks
 
-            blocks = write_blocks(graph, layout, columns, exponents, folder, cluster, memory)
-        replace(manifest, blocks=blocks, versions={"nagphormer": __version__}).write(folder)
+            written = write_blocks(graph, layout, columns, exponents, folder, cluster, memory)
+        replace(manifest, blocks=written, versions={"nagphormer": __version__}).write(folder)
     assert out is not None
     return TokenStore.open(out)
 

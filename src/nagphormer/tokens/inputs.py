@@ -1,6 +1,6 @@
 """The columns that are propagated: features, scaled as asked, joined with the structural encoding (paper Eq. 10).
 
-Shapes: N nodes, F features, s encoding columns; R rows of a piece
+Shapes: N nodes, F features, d columns they are reduced to, s encoding columns; R rows of a piece
 """
 
 from typing import Any
@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from nagphormer.data.graph import Graph
-from nagphormer.settings import Scaling
+from nagphormer.settings import Scaling, TokenSettings
+from nagphormer.tokens.reduction import folded, product, singular_vectors
 
 PIECE_VALUES = 1 << 22
 """Numbers read at a time."""
@@ -18,8 +19,8 @@ PIECE_VALUES = 1 << 22
 class Columns:
     """X‖U as float32, read piece by piece, never held as a whole.
 
-    A graph without features has one column instead, log(1 + degree). What scaling needs to know is measured unless
-    `statistics` say it.
+    A graph without features has one column instead, log(1 + degree). What scaling and reducing need to know is measured
+    unless `statistics` and `components` say it.
     """
 
     def __init__(
@@ -28,22 +29,33 @@ class Columns:
         encoding: np.ndarray | None,
         feature_scaling: Scaling = "none",
         statistics: dict[str, list[float]] | None = None,
+        reduce_dim: int = 0,
+        components: np.ndarray | None = None,
     ):
         self._features: Any = graph.features
         if graph.features is None:
             self._features = np.log1p(graph.degrees).astype(np.float32)[:, None]  # (N, 1)
         self.encoding = encoding
-        self.num_features: int = self._features.shape[1]
-        self.width = self.num_features + (0 if encoding is None else encoding.shape[1])
+        self._wide: int = self._features.shape[1]
         self.num_nodes = graph.num_nodes
         self._mean: np.ndarray | None = None
         self._std: np.ndarray | None = None
         self.feature_scaling = feature_scaling
-        self._by_row = feature_scaling == "row"
+        self._by_row = feature_scaling in ("row", "length")
         if statistics:
             self._mean, self._std = np.array(statistics["mean"]), np.array(statistics["std"])
         elif feature_scaling == "standardize":
-            self._mean, self._std = self._moments()
+            self._mean, self._std = self._measured()
+        reduced = TokenSettings(reduce_dim=reduce_dim).reduces(self._wide)
+        self.components = components
+        """What features are reduced by, (F, d) float32, or None."""
+        if reduced and components is None:
+            self.components = singular_vectors(self, self._wide, reduce_dim)
+        if self.components is not None:
+            self._folded, self._offset = folded(self, self.components)
+        self.num_features: int = self._wide if self.components is None else self.components.shape[1]
+        """Columns of features, F or d."""
+        self.width = self.num_features + (0 if encoding is None else encoding.shape[1])
 
     def read(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
         """Rows start … stop and columns first … last, (R, last-first) float32."""
@@ -58,7 +70,7 @@ class Columns:
 
     def pieces(self) -> list[tuple[int, int]]:
         """Row ranges that cover all nodes, few enough rows at a time to be held."""
-        rows = max(16, PIECE_VALUES // self.width)
+        rows = max(16, PIECE_VALUES // (self.width if hasattr(self, "width") else self._wide))
         return [(start, min(start + rows, self.num_nodes)) for start in range(0, self.num_nodes, rows)]
 
     def statistics(self) -> dict[str, list[float]]:
@@ -72,17 +84,43 @@ class Columns:
         held = self._features if sp.issparse(self._features) else np.asarray(self._features, np.float32)
         features = sp.csr_array(held)  # of float16 SciPy knows nothing
         if self._by_row:
-            total = abs(features).sum(axis=1)
-            features = sp.csr_array(features.multiply(1 / np.where(total > 0, total, 1.0)[:, None]), dtype=np.float32)
+            features = sp.csr_array(features.multiply(self._row_factors(features)[:, None]), dtype=np.float32)
+        return features, *self.moments()
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and deviation that columns are scaled by, (F,) each; 0 and 1 where they are not."""
         if self._mean is None or self._std is None:
-            return features, np.zeros(self.num_features), np.ones(self.num_features)
-        return features, self._mean, self._std
+            return np.zeros(self._wide), np.ones(self._wide)
+        return self._mean, self._std
+
+    def rows(self, start: int, stop: int) -> Any:
+        """Raw features of some nodes, by row scaled where that is asked for, (R, F): sparse ones stay so."""
+        rows = self._features[start:stop]
+        rows = sp.csr_array(rows, dtype=np.float32) if sp.issparse(rows) else np.asarray(rows, np.float32)
+        if not self._by_row:
+            return rows
+        factors = self._row_factors(rows).astype(np.float32)[:, None]
+        return sp.csr_array(sp.csr_array(rows).multiply(factors)) if sp.issparse(rows) else rows * factors
+
+    def _row_factors(self, rows: Any) -> np.ndarray:
+        """What rows are multiplied by, (R,) float64: `row` makes them sum to one, `length` gives them length √F."""
+        if self.feature_scaling == "row":
+            total = abs(rows).sum(axis=1, dtype=np.float64)
+            return 1 / np.where(total > 0, total, 1.0)
+        mean = (rows**2).sum(axis=1, dtype=np.float64) / self._wide  # entry by entry, of sparse rows too
+        return 1 / np.sqrt(np.where(mean > 0, mean, 1.0))
 
     def _scaled(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
-        if self._by_row:
+        if self.components is not None:
+            part = slice(first, last)
+            return product(self.rows(start, stop), self._folded[:, part]) - self._offset[part]
+        if self.feature_scaling == "row":
             whole = self._raw(start, stop, 0, self.num_features)
             total = np.abs(whole).sum(axis=1, keepdims=True, dtype=np.float64)
             return (whole[:, first:last] / np.where(total > 0, total, 1.0)).astype(np.float32)
+        if self.feature_scaling == "length":
+            whole = self._raw(start, stop, 0, self.num_features)
+            return (whole[:, first:last] * self._row_factors(whole)[:, None]).astype(np.float32)
         raw = self._raw(start, stop, first, last)
         if self._mean is None or self._std is None:
             return raw
@@ -91,19 +129,19 @@ class Columns:
     def _raw(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
         rows = self._features[start:stop]
         if sp.issparse(rows):
-            narrow = rows if last - first == self.num_features else rows[:, first:last]
+            narrow = rows if last - first == self._wide else rows[:, first:last]
             return narrow.toarray()
         return np.asarray(rows[:, first:last], np.float32)
 
-    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+    def _measured(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation of every feature over all nodes; a constant feature counts as deviation 1."""
-        total = np.zeros(self.num_features)
+        total = np.zeros(self._wide)
         for start, stop in self.pieces():
-            total += self._raw(start, stop, 0, self.num_features).sum(axis=0, dtype=np.float64)
+            total += self._raw(start, stop, 0, self._wide).sum(axis=0, dtype=np.float64)
         mean = total / self.num_nodes
-        square = np.zeros(self.num_features)
+        square = np.zeros(self._wide)
         for start, stop in self.pieces():
-            square += ((self._raw(start, stop, 0, self.num_features) - mean) ** 2).sum(axis=0)
+            square += ((self._raw(start, stop, 0, self._wide) - mean) ** 2).sum(axis=0)
         std = np.sqrt(square / self.num_nodes)
         return mean, np.where(std > 1e-12 * np.abs(mean), std, 1.0)
 

@@ -29,6 +29,7 @@ from nagphormer.tokens.slices import (
     plan_slices,
 )
 from nagphormer.tokens.store import STORED, Block, BlockWriter, HeldBlock, block_columns
+from nagphormer.tokens.thinned import structure_of
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def find_exponents(graph: Graph, columns: Columns, layout: Layout) -> Exponents:
     nothing = np.zeros(columns.width, np.int64)
     if sum_dtype(layout.tokens.dtype) != np.float16:
         return Exponents(nothing, nothing)
-    degrees = loop_degrees(graph)
+    degrees = loop_degrees(structure_of(graph, layout.tokens))
     with stage("finding the range of every column"):
         growth = float(np.sqrt(degrees.max()))
         row_scale = (1 / np.sqrt(degrees)).astype(np.float32)
@@ -123,6 +124,7 @@ class Job:
     def __init__(self, graph: Graph, layout: Layout, columns: Columns, exponents: Exponents):
         self.layout, self.columns = layout, columns
         self._engine = engine(layout.device)
+        graph = structure_of(graph, layout.tokens)
         degrees = loop_degrees(graph)
         self._inverse_root = (1 / np.sqrt(degrees)).astype(np.float32)  # D̃^-½
         self._root = np.sqrt(degrees).astype(np.float32)

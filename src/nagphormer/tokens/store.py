@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT = 2
 """Of stores with the statistics of another graph, which 0.1.0 would take for the graph's own; of all others it is 1."""
-MANIFEST, ENCODING = "manifest.json", "encoding.npy"
+MANIFEST, ENCODING, REDUCTION = "manifest.json", "encoding.npy", "reduction.npy"
 BLOCK_BYTES = 4 * 2**30
 """Bytes of one hop of a block; wider stores are cut into several column blocks."""
 NORMALIZATION = "D̃^-½ (A+I) D̃^-½"
@@ -105,6 +105,8 @@ class StoreManifest:
     """Fingerprint of the graph whose mean, deviation and eigenvectors these are; None for the graph's own."""
     encoding_sha256: str | None = None
     """Checksum of the file of eigenvectors, where there is one."""
+    reduction_sha256: str | None = None
+    """Checksum of the file of what features are reduced by, where there is one."""
     blocks: tuple[Block, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -126,6 +128,7 @@ class StoreManifest:
             column_exponents=tuple(found["column_exponents"]),
             statistics_of=found.get("statistics_of"),
             encoding_sha256=found.get("encoding_sha256"),
+            reduction_sha256=found.get("reduction_sha256"),
             blocks=tuple(
                 Block(block["file"], tuple(block["columns"]), block["bytes"], block["sha256"])
                 for block in found["blocks"]
@@ -147,6 +150,7 @@ class StoreManifest:
             "column_exponents": self.column_exponents,
             **({"statistics_of": self.statistics_of} if self.statistics_of else {}),
             **({"encoding_sha256": self.encoding_sha256} if self.encoding_sha256 else {}),
+            **({"reduction_sha256": self.reduction_sha256} if self.reduction_sha256 else {}),
             "blocks": [asdict(block) for block in self.blocks],
             "versions": self.versions,
         }
@@ -172,12 +176,13 @@ class TokenStore:
         path: Path | None = None,
         reused: bool = False,
         encoding: np.ndarray | None = None,
+        components: np.ndarray | None = None,
     ):
         self.blocks: list[Any] = blocks  # NumPy arrays or memory maps; CUDA tensors where they were made on a GPU
         self.manifest = manifest
         self.path = path
         self.reused = reused
-        self._encoding = encoding
+        self._encoding, self._components = encoding, components
         self.shape: tuple[int, int, int] = manifest.shape
         self.tokens = manifest.tokens
         self.dtype: str = manifest.tokens.dtype
@@ -204,8 +209,12 @@ class TokenStore:
             assert self.path is not None
             if checksum(self.path / block.file) != block.sha256:
                 raise UserError(f"{self.path / block.file} is corrupt (checksum differs): make the store again")
-        if self.path is not None and self.manifest.encoding_sha256 not in (None, _encoding_checksum(self.path)):
-            raise UserError(f"{self.path / ENCODING} is corrupt (checksum differs): make the store again")
+        written = {ENCODING: self.manifest.encoding_sha256, REDUCTION: self.manifest.reduction_sha256}
+        for name, expected in written.items() if self.path is not None else ():
+            assert self.path is not None
+            file = self.path / name
+            if expected is not None and (not file.is_file() or checksum(file) != expected):
+                raise UserError(f"{file} is corrupt (checksum differs): make the store again")
 
     def refuse_other(self, graph: Graph, wanted: TokenSettings) -> None:
         """Refuse this store unless it holds a graph's tokens with these settings."""
@@ -227,6 +236,16 @@ class TokenStore:
             else:  # 0.1.0 kept them as columns of hop 0 alone
                 self._encoding = self._at_hop_zero(self.shape[2] - dim)
         return self._encoding
+
+    @property
+    def components(self) -> np.ndarray | None:
+        """What features were reduced by, (F, d) float32, or None."""
+        file = None if self.path is None else self.path / REDUCTION
+        if self._components is None and file is not None and self.manifest.reduction_sha256 is not None:
+            if not file.is_file():
+                raise UserError(f"{file} is missing: make the store again")
+            self._components = np.load(file, allow_pickle=False)
+        return self._components
 
     def _at_hop_zero(self, first: int) -> np.ndarray:
         """Columns from `first` on at hop 0, float32."""
@@ -299,16 +318,12 @@ class TokenStore:
         return f"TokenStore(shape={self.shape}, dtype={self.dtype!r}, path={str(self.path) if self.path else None!r})"
 
 
-def write_encoding(folder: Path, encoding: np.ndarray | None) -> str | None:
-    """Write the eigenvectors into a store's folder; gives the file's checksum."""
-    if encoding is None:
+def write_array(path: Path, array: np.ndarray | None) -> str | None:
+    """Write eigenvectors, or what features are reduced by, into a store's folder; gives the file's checksum."""
+    if array is None:
         return None
-    np.save(folder / ENCODING, np.asarray(encoding, np.float32), allow_pickle=False)
-    return checksum(folder / ENCODING)
-
-
-def _encoding_checksum(folder: Path) -> str | None:
-    return checksum(folder / ENCODING) if (folder / ENCODING).is_file() else None
+    np.save(path, np.asarray(array, np.float32), allow_pickle=False)
+    return checksum(path)
 
 
 def block_columns(num_nodes: int, width: int, dtype: str) -> list[tuple[int, int]]:

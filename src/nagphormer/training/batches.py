@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from nagphormer.model.embedding import Embedding
+from nagphormer.model.embedding import Embedding, HopMaps
 
 AHEAD = 4
 """Batches on their way to a GPU while one is used."""
@@ -27,7 +27,10 @@ class Batch:
 
 
 class TokenSource(Protocol):
-    """Where embedded tokens come from: a store (`StoredTokens`) or the graph itself (`ProjectedTokens`)."""
+    """Where embedded tokens come from: a store (`StoredTokens`) or the graph itself (`ProjectedTokens`).
+
+    Two others stand before them: `Drawn` takes another copy of the graph every epoch, `Joined` adds tokens of labels.
+    """
 
     num_nodes: int
     hops: int
@@ -38,12 +41,18 @@ class TokenSource(Protocol):
     """Mean and deviation that the features were scaled by, or nothing."""
     encoding: np.ndarray | None
     """The eigenvectors in the tokens, (N, s), or None without any."""
+    components: np.ndarray | None
+    """What features were reduced by, (F, d), or None."""
 
     def batches(self, nodes: Sequence[torch.Tensor]) -> Iterator[Batch]:
         """Batches of node positions, which lie on the CPU, with what is needed of them: on the device, ahead of use."""
         ...
 
-    def embedder(self, embedding: Embedding) -> Callable[[Batch], torch.Tensor]:
+    def in_training(self, epoch: int) -> "TokenSource":
+        """Where the tokens of an epoch of training come from; itself, where they are always the same."""
+        ...
+
+    def embedder(self, embedding: Embedding | HopMaps) -> Callable[[Batch], torch.Tensor]:
         """The map from a batch to its embedded tokens, (B, K+1, D).
 
         In training one is made for every piece of a batch, since the columns that are hidden are drawn anew. Without

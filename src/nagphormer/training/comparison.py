@@ -12,13 +12,21 @@ from nagphormer.model.plain import MLP, LogisticRegression
 from nagphormer.settings import TrainConfig
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.loop import Trainer, evaluate
-from nagphormer.training.plan import check_trainable, choose_scaling, choose_way
+from nagphormer.training.plan import check_trainable, choose_tokens, choose_way
 from nagphormer.training.sources import token_source
 from nagphormer.training.task import Task
 
 RATES = {MLP: (0.01,), LogisticRegression: (0.01, 0.1)}
 WEIGHT_DECAYS = (0.001, 0.1)
 """All tried; the best on the validation nodes counts. A linear model of few columns needs the higher rate."""
+PLAIN: dict[str, Any] = {
+    "network": "transformer",
+    "own_maps": False,
+    "label_hops": 0,
+    "edge_copies": 0,
+    "linear": False,
+}
+"""What else a setting says is of the network that is compared with."""
 COMMON: dict[str, Any] = {
     "warmup_updates": 0,
     "decay_updates": 10**9,
@@ -32,7 +40,7 @@ COMMON: dict[str, Any] = {
 
 def mlp_accuracy(graph: Graph, config: TrainConfig, split: str = "test") -> float:
     """Accuracy of an MLP on the nodes' own features, without the graph."""
-    config = replace(config, hops=0, encoding_dim=0, linear=False)
+    config = replace(config, hops=0, encoding_dim=0)
     return _best(graph, config, None, split)
 
 
@@ -44,10 +52,11 @@ def logistic_accuracy(graph: Graph, config: TrainConfig, source: TokenSource, sp
 def _best(graph: Graph, config: TrainConfig, source: TokenSource | None, split: str) -> float:
     """Accuracy on `split` of the settings that are best on the validation nodes."""
     classes, here = check_trainable(graph), machine(config.device)
-    plain = replace(config, **COMMON)
+    plain = replace(config, **PLAIN | COMMON)
     kind = MLP if source is None else LogisticRegression
     if source is None:
-        tokens = plain.tokens(choose_scaling(graph, plain))
+        plain = replace(plain, reduce_dim=0)
+        tokens = choose_tokens(graph, plain)
         source = token_source(graph, tokens, choose_way(graph, plain, tokens, here), here.device)
     task = Task(graph, classes, here.device, config.class_weights)
     found = []

@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from itertools import islice
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,13 @@ class Outcome:
     epochs: int
     diverged: str = field(default="")
     """Where the loss stopped being a number, if it did."""
+    out_of_time: bool = False
+    """Whether a limit of time ended it."""
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, ready for JSON; of a limit of time only where there was one."""
+        facts = asdict(self)
+        return facts if self.out_of_time else {name: facts[name] for name in facts if name != "out_of_time"}
 
 
 class Trainer:
@@ -61,18 +69,21 @@ class Trainer:
         history: History | None = None,
         checkpoints: Checkpoints | None = None,
         ranks: Ranks = ALONE,
+        deadline: float = inf,
     ):
         self.model = model.to(source.device)
         self._judged = copy.deepcopy(self.model) if config.averaging else self.model
         self.source, self.task, self.config, self.ranks = source, task, config, ranks
-        self._objective: Any = ranks.replicated(
-            _Objective(model, source, task, config.precision), all_used=config.hops > 0
-        )
+        self._goal = _Objective(model, source, task, config.precision, config.label_smoothing)
+        self._objective: Any = ranks.replicated(self._goal, all_used=config.hops > 0 and config.readout == "attention")
+        assert config.batch_size is not None
+        self._batch_size = config.batch_size
         self.train_nodes, self.val_nodes = splits["train"], splits["val"]
         shape = len(self.val_nodes), task.num_classes  # sums over batches do not give every metric
         self._scores = None if config.monitor in ("accuracy", "loss") else torch.empty(shape, device=source.device)
         self.history = history or History()
         self.checkpoints = checkpoints
+        self._deadline, self._late = deadline, False
         self.stopping = EarlyStopping(config.patience, config.restart_on_ties)
         self.update = 0
         self._best = self._weights()
@@ -120,9 +131,12 @@ class Trainer:
                 }
                 self.history.add(record)
                 show(epoch, f"loss {self._train_loss:.4f}, val {name} {watched:.4f}")
-                last = self.stopping.done or epoch == config.epochs
+                self._late = self.ranks.agreed(time.monotonic() > self._deadline)
+                last = self.stopping.done or self._late or epoch == config.epochs
                 if self.checkpoints and self.ranks.first and (self.checkpoints.due or last):
                     self._save(epoch)
+                if self._late:
+                    break
         self.model.load_state_dict(self._best)
         self.model.eval()
         return self.ranks.agreed(self._outcome(diverged))
@@ -131,9 +145,10 @@ class Trainer:
         """How training ended, as the first rank knows: after resuming, others lack the history before."""
         best, records = self.stopping.best_epoch, self.history.records
         if not best or not self.ranks.first:
-            return Outcome(0, None, None, len(records), diverged)
+            return Outcome(0, None, None, len(records), diverged, self._late)
         kept = records[best - 1]
-        return Outcome(best, kept[f"val_{self.task.metric}"], kept["val_loss"], len(records), diverged)
+        late = self._late and not self.stopping.done and len(records) < self.config.epochs
+        return Outcome(best, kept[f"val_{self.task.metric}"], kept["val_loss"], len(records), diverged, late)
 
     def _watched(self, metric: float, loss: float) -> tuple[str, float]:
         """What chooses the best epoch: its name and its value."""
@@ -156,10 +171,11 @@ class Trainer:
         self.model.train()
         order = np.random.default_rng([self.config.seed, epoch]).permutation(self.train_nodes)
         _set_seed(self.source.device, _dropout_seed(self.config.seed, epoch, self.ranks.rank))
-        batches = torch.from_numpy(order).split(self.config.batch_size)
+        source = self._goal.source = self.source.in_training(epoch)
+        batches = torch.from_numpy(order).split(self._batch_size)
         losses = torch.zeros(len(batches), device=self.source.device)
         pieces = [self._pieces(batch) for batch in batches]
-        coming = self.source.batches([piece for parts in pieces for piece in parts])
+        coming = source.batches([piece for parts in pieces for piece in parts])
         for number, (batch, parts) in enumerate(zip(batches, pieces, strict=True)):
             losses[number] = self._step(len(batch), list(islice(coming, len(parts))))
             if losses.device.type == "cpu" and self.ranks.count == 1 and not losses[number].isfinite():
@@ -181,7 +197,8 @@ class Trainer:
         """One update by a batch of so many nodes, of which this rank has these pieces; gives the batch's mean loss."""
         self.update += 1
         self._optimizer.set_rate(learning_rate(self.config, self.update))
-        if self.ranks.count == 1 and len(pieces) == 1 and ops.captured(pieces[0].nodes):
+        alike = self._goal.source is self.source  # a captured step reads from where it was captured
+        if self.ranks.count == 1 and len(pieces) == 1 and alike and ops.captured(pieces[0].nodes):
             return self._replay(*pieces)
         return self._learn(size, pieces)
 
@@ -265,10 +282,10 @@ class Trainer:
 class _Objective(nn.Module):
     """The loss as a function of nodes."""
 
-    def __init__(self, model: Classifier, source: TokenSource, task: Task, precision: str):
+    def __init__(self, model: Classifier, source: TokenSource, task: Task, precision: str, smoothing: float):
         super().__init__()
         self.model = model
-        self.source, self.task, self.precision = source, task, precision
+        self.source, self.task, self.precision, self.smoothing = source, task, precision, smoothing
 
     def forward(self, batch: Batch) -> torch.Tensor:
         """Sum of the losses of some nodes, (B,) -> (), averaged over the model's parts."""
@@ -276,7 +293,7 @@ class _Objective(nn.Module):
             return torch.stack([weight.sum() for weight in self.model.parameters()]).sum() * 0
         with autocast(self.source.device, self.precision):
             hidden = self.source.embedder(self.model.embed)(batch)
-            losses = [self.task.loss(scores, batch.nodes) for scores in self.model.scores(hidden)]
+            losses = [self.task.loss(scores, batch.nodes, self.smoothing) for scores in self.model.scores(hidden)]
             return torch.stack(losses).mean()
 
 

@@ -14,7 +14,7 @@ from nagphormer.data.graph import Graph
 from nagphormer.data.splits import labeled_among
 from nagphormer.device import Machine, kind
 from nagphormer.errors import UserError
-from nagphormer.settings import ModelConfig, NetworkConfig, Scaling, TokenSettings, TrainConfig
+from nagphormer.settings import Dtype, ModelConfig, NetworkConfig, Scaling, TokenSettings, TrainConfig
 from nagphormer.tokens.hop2token import refuse_statistics
 from nagphormer.tokens.store import TokenStore
 
@@ -24,6 +24,8 @@ Decided = Literal["fp32", "bf16"]
 
 SPARSE_COST = {"cpu": 10.0, "cuda": 100.0}
 """Time of a multiply-add in a sparse product, in those of a dense one."""
+UPDATES, SMALLEST_BATCH, LARGEST_BATCH = 8, 64, 1000
+"""Updates of an epoch, where the training nodes are few, and bounds of a batch."""
 GATHER_COST = 150.0
 """Time of gathering and widening one stored value, in dense multiply-adds."""
 
@@ -38,6 +40,7 @@ class Plan:
     way: Way
     model: ModelConfig
     precision: Decided
+    batch_size: int = 1000
 
     @property
     def resolved(self) -> TrainConfig:
@@ -45,6 +48,8 @@ class Plan:
         return replace(
             self.given,
             feature_scaling=self.tokens.feature_scaling,
+            reduce_dim=self.tokens.reduce_dim,
+            batch_size=self.batch_size,
             feature_dropout=self.model.feature_dropout,
             precision=self.precision,
             project_first="always" if self.way == "projected" else "never",
@@ -70,14 +75,15 @@ def decide(
     classes = check_trainable(graph)
     check_monitor(graph, classes, given)
     precision = choose_precision(given, here, begun)
-    tokens = given.tokens(choose_scaling(graph, given, store), "float16" if store is None else store.tokens.dtype)
+    tokens = choose_tokens(graph, given, store)
     way = choose_way(graph, given, tokens, here, store, begun)
     if store is not None:
         store.refuse_other(graph, tokens)
         refuse_statistics(store, graph, None)
         _warn_of_scales(graph, given, tokens)
-    model = shape_of(given, tokens.width(graph.num_features), classes.num_classes, choose_dropout(graph, given))
-    return Plan(given, tokens, way, model, precision)
+    width = tokens.width(graph.num_features)
+    model = shape_of(given, width, classes.num_classes, choose_dropout(graph, given, width))
+    return Plan(given, tokens, way, model, precision, choose_batch(graph, given))
 
 
 def _warn_of_scales(graph: Graph, given: TrainConfig, tokens: TokenSettings) -> None:
@@ -97,9 +103,16 @@ def shape_of(settings: TrainConfig, input_dim: int, num_classes: int, feature_dr
         input_dim=input_dim,
         num_classes=num_classes,
         feature_dropout=feature_dropout,
-        linear_tokens=settings.hops + 1 if settings.linear else 0,
+        linear_tokens=settings.hops + 1 if has_companion(settings) else 0,
+        num_tokens=settings.hops + 1,
+        label_tokens=settings.label_hops,
         **{each.name: getattr(settings, each.name) for each in fields(NetworkConfig)},
     )
+
+
+def has_companion(settings: TrainConfig) -> bool:
+    """Whether a linear classifier is trained along: with a transformer whose hops share one map, and no labels."""
+    return settings.linear and settings.network == "transformer" and not settings.own_maps and not settings.label_hops
 
 
 def check_trainable(graph: Graph) -> Classes:
@@ -155,20 +168,49 @@ def choose_precision(given: TrainConfig, here: Machine, begun: Plan | None = Non
     return "bf16" if here.fast_bf16 else "fp32"
 
 
+def choose_tokens(graph: Graph, given: TrainConfig, store: TokenStore | None = None) -> TokenSettings:
+    """The settings of tokens, with nothing left open; of tokens that are made already their own."""
+    dtype: Dtype = "float16" if store is None else store.tokens.dtype
+    return given.tokens(choose_scaling(graph, given, store), dtype, reduce_dim=choose_columns(graph, given, store))
+
+
 def choose_scaling(graph: Graph, given: TrainConfig, store: TokenStore | None = None) -> Scaling:
-    """What was asked for, else what the store has, else measurements are standardized, marks and counts are not."""
+    """What was asked for, else what the store has, else measurements are standardized.
+
+    Rows of marks and counts get one length, but for a transformer, whose features stay as they are.
+    """
     if given.feature_scaling is not None:
         return given.feature_scaling
     if store is not None:
         return store.tokens.feature_scaling
-    return "standardize" if graph.feature_kind is not None and graph.feature_kind.measurements else "none"
+    if graph.feature_kind is None:
+        return "none"
+    if graph.feature_kind.measurements:
+        return "standardize"
+    return "none" if given.network == "transformer" else "length"
 
 
-def choose_dropout(graph: Graph, given: TrainConfig) -> float:
+def choose_columns(graph: Graph, given: TrainConfig, store: TokenStore | None = None) -> int:
+    """To how many columns features are reduced: as many as asked for, where there are more and nodes enough; else 0."""
+    if store is not None:
+        return store.tokens.reduce_dim
+    columns = min(given.reduce_dim, graph.num_nodes)
+    return columns if graph.num_features > columns else 0
+
+
+def choose_batch(graph: Graph, given: TrainConfig) -> int:
+    """What was asked for, else an eighth of the training nodes, so that an epoch has some updates, within limits."""
+    if given.batch_size is not None:
+        return given.batch_size
+    return min(max(-(-len(graph.splits["train"]) // UPDATES), SMALLEST_BATCH), LARGEST_BATCH)
+
+
+def choose_dropout(graph: Graph, given: TrainConfig, width: int) -> float:
     """What was asked for, else: the more columns there are for each training node, the more are hidden."""
     if given.feature_dropout is not None:
         return given.feature_dropout
-    return round(graph.num_features / (graph.num_features + len(graph.splits["train"])), 3)
+    columns = min(graph.num_features, width)
+    return round(columns / (columns + len(graph.splits["train"])), 3)
 
 
 def choose_way(
@@ -181,12 +223,20 @@ def choose_way(
 ) -> Way:
     """The way that was asked for, else that of a run that was begun, else whichever costs less."""
     wanted, sparse = given.project_first, graph.sparse
+    if wanted == "always" and not sparse:
+        raise UserError("project_first='always' needs sparse features, mostly zeros; these are dense or none")
+    if tokens.reduce_dim or given.edge_copies or given.own_maps or given.network != "transformer":
+        if wanted == "always":
+            raise UserError(
+                "project_first='always' is for a transformer whose hops share one map, on tokens that are neither "
+                "reduced nor drawn from copies: leave it out, or say network='transformer', own_maps=False, "
+                "reduce_dim=0 and edge_copies=0"
+            )
+        return "stored"
     if store is not None:
         if wanted == "always":
             raise UserError("project_first='always' makes no use of a token store: give one or the other")
         return "stored"
-    if wanted == "always" and not sparse:
-        raise UserError("project_first='always' needs sparse features, mostly zeros; these are dense or none")
     if wanted != "auto":
         return "projected" if wanted == "always" else "stored"
     if begun is not None:
@@ -198,13 +248,13 @@ def projecting_pays(graph: Graph, given: TrainConfig, tokens: TokenSettings, her
     """Whether an epoch is cheaper when sparse features are projected before the hops than with stored tokens."""
     assert graph.feature_kind is not None
     num_tokens = tokens.hops + 1
-    outputs = given.hidden_dim + num_tokens * graph.num_classes * given.linear
+    outputs = given.hidden_dim + num_tokens * graph.num_classes * has_companion(given)
     if graph.num_nodes * (tokens.hops + 3) * outputs * 4 > here.room // 2:
         return False
     num_train, num_val = (len(graph.splits[split]) for split in ("train", "val"))
     # forward and backward over the training nodes, forward over the validation nodes
     gathered = (2 * num_train + num_val) * num_tokens * tokens.width(graph.num_features)
     entries = graph.feature_kind.nonzero + tokens.hops * (len(graph.indices) + graph.num_nodes)
-    num_updates = -(-num_train // given.batch_size)
+    num_updates = -(-num_train // choose_batch(graph, given))
     projected = (2 * num_updates + 1) * entries * outputs * SPARSE_COST[kind(here.device)]
     return projected < gathered * (outputs + GATHER_COST)

@@ -15,17 +15,18 @@ import torch
 
 from nagphormer.data.graph import Graph
 from nagphormer.device import kind
-from nagphormer.model.embedding import Embedding
+from nagphormer.model.embedding import Embedding, HopMaps
 from nagphormer.tokens.engine import LANES, Csr, engine, round_up
 from nagphormer.tokens.inputs import Columns
 from nagphormer.tokens.normalization import loop_degrees
-from nagphormer.training.batches import Batch, on_device
+from nagphormer.training.batches import Batch, TokenSource, on_device
 
 
 class ProjectedTokens:
     """Embedded tokens straight from the graph: the features' projection, propagated."""
 
     projects_first = True
+    components: np.ndarray | None = None
 
     def __init__(self, graph: Graph, hops: int, columns: Columns, encoding: np.ndarray | None, device: str):
         self.num_nodes, self.hops, self.device = graph.num_nodes, hops, device
@@ -47,7 +48,11 @@ class ProjectedTokens:
         """Positions alone, on the device."""
         return on_device(nodes, self.device)
 
-    def embedder(self, embedding: Embedding) -> Callable[[Batch], torch.Tensor]:
+    def in_training(self, epoch: int) -> TokenSource:
+        """Itself."""
+        return self
+
+    def embedder(self, embedding: Embedding | HopMaps) -> Callable[[Batch], torch.Tensor]:
         """The map from a batch to its embedded tokens, (B, K+1, D).
 
         Without gradients one propagation serves all batches.

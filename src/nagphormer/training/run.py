@@ -6,7 +6,8 @@ import hashlib
 import os
 import warnings
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,11 +17,12 @@ import torch
 from nagphormer.data.classes import Classes, name_of
 from nagphormer.data.graph import Graph
 from nagphormer.device import Machine, memory_explained
-from nagphormer.model.classifier import weights_drawn
-from nagphormer.model.network import NAGphormer
+from nagphormer.model.classifier import Classifier, weights_drawn
+from nagphormer.model.network import build
 from nagphormer.progress import note
 from nagphormer.settings import Dtype, TrainConfig
 from nagphormer.tokens.fitted import Fitted
+from nagphormer.tokens.labels import Shown
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.calibration import temperature
@@ -28,7 +30,7 @@ from nagphormer.training.forward import forward
 from nagphormer.training.loop import Trainer
 from nagphormer.training.plan import Plan
 from nagphormer.training.ranks import ALONE
-from nagphormer.training.sources import token_source, tokens_folder
+from nagphormer.training.sources import Made, training_source
 from nagphormer.training.task import Task
 
 RARE = 0.1
@@ -84,7 +86,7 @@ class Member:
     """One trained network."""
 
     plan: Plan
-    model: NAGphormer
+    model: Classifier
     history: list[dict[str, Any]]
     """One record per epoch."""
     outcome: dict[str, Any]
@@ -98,10 +100,12 @@ class Member:
         return sum(weight.numel() for weight in self.model.parameters())
 
     @property
-    def ended_by(self) -> Literal["epochs", "patience", "divergence"]:
+    def ended_by(self) -> Literal["epochs", "patience", "time", "divergence"]:
         """What ended its training; epochs where patience ran out with the last of them."""
         if self.outcome.get("diverged"):
             return "divergence"
+        if self.outcome.get("out_of_time"):
+            return "time"
         return "epochs" if self.outcome["epochs"] == self.plan.resolved.epochs else "patience"
 
 
@@ -115,6 +119,8 @@ class Run(Subject):
     """What tokens take from the graph of training; 0.1.0 did not keep it."""
     temperature: float = 1.0
     """What scores are divided by before they become probabilities; 0.1.0 knew none."""
+    shown: Shown | None = None
+    """Labels that the model reads, if it reads any."""
 
     def is_of(self, graph: Graph) -> bool:
         """Whether a graph is the one it was trained on."""
@@ -126,6 +132,13 @@ class Run(Subject):
     def best(self) -> Member:
         """The member that is asked what only one network can say: embeddings, attention, settings."""
         return self.members[0]
+
+    @property
+    def num_features(self) -> int:
+        """Features of a node; a graph without any has one, log(1 + degree)."""
+        if self.fitted is not None:
+            return max(self.fitted.num_features, 1)
+        return self.best.plan.model.input_dim - self.best.plan.tokens.encoding_dim
 
     @property
     def config(self) -> TrainConfig:
@@ -150,6 +163,8 @@ def train(
     store: TokenStore | None = None,
     folder: RunFolder | None = None,
     tensorboard: bool = False,
+    made: Made | None = None,
+    deadline: float = inf,
 ) -> tuple[Run, TokenSource]:
     """Train as planned.
 
@@ -160,6 +175,8 @@ def train(
         store: the graph's tokens, if they are made already.
         folder: where the run is written; a run that was begun in it goes on, one that can not comes back as it is.
         tensorboard: also write events for TensorBoard into the run folder.
+        made: tokens that other trainings on this graph have made, to be used and added to.
+        deadline: when to stop at the latest, after an epoch, by `time.monotonic`.
 
     Returns:
         What was trained, and the tokens it was trained on.
@@ -172,7 +189,7 @@ def train(
     subject = Subject.of(graph, store, folder.path if folder else None)
     config, ranks = plan.resolved, folder.ranks if folder else ALONE
     with weights_drawn(config.seed):
-        model = NAGphormer(plan.model)
+        model = build(plan.model)
     with folder.begin(plan, subject, graph) if folder else nullcontext():
         history, checkpoints = (folder.history(tensorboard), folder.checkpoints()) if folder else (None, None)
         with (
@@ -181,8 +198,7 @@ def train(
                 f"making tokens of {config.hops} hops", "lower hops, or prepare them with nagphormer prepare"
             ),
         ):
-            out = tokens_folder(folder.path, graph, plan.tokens) if folder else None
-            source = token_source(graph, plan.tokens, plan.way, here.device, store, out)
+            source = training_source(graph, plan, here.device, store, folder.path if folder else None, made)
         if folder is not None and (ended := folder.ended(plan)) is not None:
             return ended, source
         with memory_explained(
@@ -190,15 +206,16 @@ def train(
             "lower batch_size first, then hidden_dim",
         ):
             task = Task(graph, subject.classes, here.device, config.class_weights)
-            trainer = Trainer(model, source, task, subject.splits, config, history, checkpoints, ranks)
+            trainer = Trainer(model, source, task, subject.splits, config, history, checkpoints, ranks, deadline)
             if folder is not None:
                 folder.extend(plan, subject)
             outcome = trainer.run()
             heat = 1.0 if outcome.diverged else ranks.agreed(_temperature(trainer, plan, ranks.first))
     _warn_of_rare_classes(graph, subject, config, outcome.best_metric)
-    member = Member(plan, model, trainer.history.records, asdict(outcome))
-    fitted = Fitted.of(graph, plan.tokens, source.statistics, source.encoding)
-    run = Run(**vars(subject), members=(member,), fitted=fitted, temperature=heat)
+    member = Member(plan, model, trainer.history.records, outcome.facts())
+    fitted = Fitted.of(graph, plan.tokens, source.statistics, source.encoding, source.components)
+    shown = Shown.of(graph) if plan.model.label_tokens else None
+    run = Run(**vars(subject), members=(member,), fitted=fitted, temperature=heat, shown=shown)
     if folder is not None:
         folder.finish(run)
     return run, source

@@ -26,12 +26,14 @@ from nagphormer import __version__
 from nagphormer.data.classes import Classes
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
-from nagphormer.files import new_file, new_folder, newer_version, read_json, write_json
-from nagphormer.model.network import NAGphormer
+from nagphormer.files import new_file, newer_version, read_json, write_json
+from nagphormer.model.classifier import Classifier
+from nagphormer.model.network import build
 from nagphormer.progress import note
 from nagphormer.settings import TrainConfig, read_settings, read_yaml, settings_to_write
 from nagphormer.tokens.fitted import RUN_FORMAT as FORMAT
 from nagphormer.tokens.fitted import Fitted
+from nagphormer.tokens.labels import Shown
 from nagphormer.training.checkpoint import Checkpoints
 from nagphormer.training.history import History, read_history
 from nagphormer.training.plan import Plan, shape_of
@@ -127,6 +129,8 @@ class RunFolder:
             return
         if run.fitted is not None:
             run.fitted.write(self.path)
+        if run.shown is not None:
+            run.shown.write(self.path)
         _write_manifest(self.path, run.best.plan, run, run.best.outcome)
         with new_file(self.path / MODEL) as staging:
             weights = run.best.model.state_dict()
@@ -157,10 +161,7 @@ class RunFolder:
                 )
         if manifest["graph"]["labels"] != subject.graph.labels:
             raise UserError(f"{holds} on other labels: choose another folder")
-        kept = _read_splits(self.path)
-        if kept.keys() != subject.splits.keys() or any(
-            not np.array_equal(kept[split], nodes) for split, nodes in subject.splits.items()
-        ):
+        if not same_splits(_read_splits(self.path), subject.splits):
             raise UserError(f"{holds} on other training, validation or test nodes: choose another folder")
 
 
@@ -177,13 +178,9 @@ def check_vacant_run(folder: Path) -> None:
         raise UserError(f"{folder} is not empty: choose another folder")
 
 
-def replace_run(path: str | os.PathLike[str], run: Run) -> None:
-    """Write a run in place of the one in a folder, which goes, with all in it, when the new one is complete."""
-    folder = Path(path)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        _read_manifest(folder)  # refuses what is no run
-    with new_folder(folder, replace=True) as staging:
-        RunFolder(staging).write(run)
+def same_splits(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    """Whether two name the same nodes to train, validate and test on."""
+    return one.keys() == other.keys() and all(np.array_equal(one[split], nodes) for split, nodes in other.items())
 
 
 def is_finished(folder: Path) -> bool:
@@ -198,29 +195,57 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     if not is_finished(folder):
         raise UserError(f"the run in {folder} has not ended: go on with nagphormer train … --out {folder} --resume")
     plan = _read_plan(folder, manifest)
-    model = NAGphormer(plan.model)
+    model = build(plan.model)
     _load_weights(model, folder / MODEL)
     member = Member(plan, model.eval(), read_history(folder / METRICS), manifest.get("outcome", {}))
     fitted = Fitted.read(folder, manifest)
     heat = manifest.get("temperature", 1.0)  # 0.1.0 had none
     if not (isinstance(heat, float) and 0 < heat < inf):
         raise UserError(f"{folder / MANIFEST} is damaged (its temperature is {heat!r}): train again")
-    return Run(**vars(_read_subject(folder, manifest)), members=(member,), fitted=fitted, temperature=heat)
+    return Run(
+        **vars(read_subject(folder, manifest)),
+        members=(member,),
+        fitted=fitted,
+        temperature=heat,
+        shown=Shown.read(folder),
+    )
 
 
 def read_start(path: str | os.PathLike[str]) -> tuple[Plan, Subject, dict[str, Any]]:
     """What a run folder holds from the start, whether or not training has ended; also its manifest as it is."""
     folder = Path(path)
     manifest = _read_manifest(folder)
-    return _read_plan(folder, manifest), _read_subject(folder, manifest), manifest
+    return _read_plan(folder, manifest), read_subject(folder, manifest), manifest
 
 
 def _write_start(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, Any] | None = None) -> None:
     with new_file(folder / CONFIG) as staging:
         staging.write_text(yaml.safe_dump(settings_to_write(plan.resolved), sort_keys=False), encoding="utf-8")
+    write_splits(folder, subject)
+    _write_manifest(folder, plan, subject, outcome or {})
+
+
+def write_splits(folder: Path, subject: Subject) -> None:
+    """Write the nodes that a run is trained, validated and tested on."""
     with new_file(folder / SPLITS) as staging:
         save_file({split: torch.from_numpy(np.array(nodes)) for split, nodes in subject.splits.items()}, staging)
-    _write_manifest(folder, plan, subject, outcome or {})
+
+
+def subject_facts(subject: Subject) -> dict[str, Any]:
+    """What a manifest says of graph, classes and tokens."""
+    return {
+        "graph": asdict(subject.graph),
+        "num_classes": subject.classes.num_classes,
+        "class_names": subject.classes.names,
+        "multi_label": subject.classes.multi_label,
+        "tokens": asdict(subject.store),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what wrote a run."""
+    known = {"nagphormer": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    return known | {"python": platform.python_version()}
 
 
 def _write_manifest(folder: Path, plan: Plan, subject: Subject, outcome: dict[str, Any]) -> None:
@@ -228,21 +253,18 @@ def _write_manifest(folder: Path, plan: Plan, subject: Subject, outcome: dict[st
     learned = {}
     if trained is not None and trained.fitted is not None:
         learned = {"temperature": trained.temperature, "fitted": trained.fitted.facts()}
-    versions = {"nagphormer": __version__, "torch": torch.__version__, "numpy": np.__version__}
+    about = subject_facts(subject)
     manifest = {
         "kind": "run",
         "format": FORMAT if trained is None or learned else 1,  # 1: 0.1.0 trained it
-        "graph": asdict(subject.graph),
+        "graph": about.pop("graph"),
         "input_dim": plan.model.input_dim,
-        "num_classes": subject.classes.num_classes,
-        "class_names": subject.classes.names,
-        "multi_label": subject.classes.multi_label,
-        "tokens": asdict(subject.store),
+        **about,
         "seed": plan.given.seed,
         "given": _left_open(plan),
         "outcome": outcome,
         **learned,
-        "versions": versions | {"python": platform.python_version()},
+        "versions": versions(),
     }
     with new_file(folder / MANIFEST) as staging:
         write_json(staging, manifest)
@@ -281,14 +303,18 @@ def _read_plan(folder: Path, manifest: dict[str, Any]) -> Plan:
     given = manifest.get("given", unknown) or {}
     return Plan(
         given=read_settings(TrainConfig, whole | given, folder / MANIFEST),
-        tokens=decided.tokens(decided.feature_scaling or "none", _facts(StoreFacts, manifest["tokens"], folder).dtype),
+        tokens=decided.tokens(
+            decided.feature_scaling or "none", dtype=_facts(StoreFacts, manifest["tokens"], folder).dtype
+        ),
         way="projected" if decided.project_first == "always" else "stored",
         model=shape_of(decided, manifest["input_dim"], manifest["num_classes"], decided.feature_dropout or 0.0),
         precision="bf16" if decided.precision == "bf16" else "fp32",
+        batch_size=decided.batch_size or 1000,
     )
 
 
-def _read_subject(folder: Path, manifest: dict[str, Any]) -> Subject:
+def read_subject(folder: Path, manifest: dict[str, Any]) -> Subject:
+    """What a run is about, by its manifest and the file of its splits."""
     names = manifest["class_names"]
     return Subject(
         classes=Classes(manifest["num_classes"], None if names is None else tuple(names), manifest["multi_label"]),
@@ -298,7 +324,7 @@ def _read_subject(folder: Path, manifest: dict[str, Any]) -> Subject:
     )
 
 
-def _load_weights(model: NAGphormer, path: Path) -> None:
+def _load_weights(model: Classifier, path: Path) -> None:
     try:
         weights = load_file(path)
     except SafetensorError as error:

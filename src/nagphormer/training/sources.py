@@ -17,24 +17,30 @@ from torch.nn import functional
 from nagphormer.cache import can_be_written, tokens_in_cache
 from nagphormer.data.graph import Graph
 from nagphormer.device import gpu_memory
+from nagphormer.errors import UserError
 from nagphormer.files import format_size
 from nagphormer.model import ops
-from nagphormer.model.embedding import Embedding
+from nagphormer.model.embedding import Embedding, HopMaps
 from nagphormer.progress import note
 from nagphormer.settings import TokenSettings
 from nagphormer.tokens.engine import engine, round_up
 from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.hop2token import make_tokens, refuse_statistics
 from nagphormer.tokens.inputs import Columns
+from nagphormer.tokens.labels import LABELS, Shown, label_tokens
 from nagphormer.tokens.store import MANIFEST, Stored, StoreManifest, TokenStore
 from nagphormer.training.batches import AHEAD, Batch, TokenSource, on_device
-from nagphormer.training.plan import Way
+from nagphormer.training.drawn import Drawn, Joined
+from nagphormer.training.plan import Plan, Way
 from nagphormer.training.projection import ProjectedTokens
 
 ALIGNED = 8
 """Rows of a matrix on a GPU have a multiple of so many values: matrix units are several times slower on others."""
 UPLOAD_BYTES = 64 << 20
 """Bytes of tokens that go to a GPU at a time."""
+
+Made = dict[tuple[TokenSettings, Way], TokenSource]
+"""Tokens of a graph that several trainings share."""
 
 
 def token_source(
@@ -65,6 +71,7 @@ def token_source(
             from nagphormer.tokens.laplacian import laplacian_encoding
 
             encoding = laplacian_encoding(graph, tokens.encoding_dim, device=device)
+        assert not tokens.reduces(graph.num_features)
         columns = Columns(graph, encoding, tokens.feature_scaling, fitted.statistics if fitted else None)
         return ProjectedTokens(graph, tokens.hops, columns, encoding, device)
     if store is not None:
@@ -74,6 +81,60 @@ def token_source(
         if store.path is not None and not store.reused:
             note(f"tokens are kept in {store.path}: {format_size(store.num_bytes)}")
     return StoredTokens(store, device)
+
+
+def training_source(
+    graph: Graph,
+    plan: Plan,
+    device: str,
+    store: TokenStore | None = None,
+    run: Path | None = None,
+    made: Made | None = None,
+) -> TokenSource:
+    """All that a plan trains on: the graph's own tokens, those of copies with fewer edges, and those of labels.
+
+    Args:
+        graph: the graph, with splits.
+        plan: what is to be trained.
+        device: where the network runs.
+        store: the graph's own tokens, if they are made already.
+        run: the run's folder, if it has one; what is made is then kept in the cache.
+        made: what other trainings on this graph have made, to be used and added to.
+    """
+    made = {} if made is None else made
+
+    def source_of(tokens: TokenSettings, way: Way, store: TokenStore | None, fitted: Fitted | None) -> TokenSource:
+        if (tokens, way) not in made:
+            out = tokens_folder(run, graph, tokens) if run else None
+            made[tokens, way] = token_source(graph, tokens, way, device, store, out, fitted)
+        return made[tokens, way]
+
+    source = source_of(plan.tokens, plan.way, store, None)
+    if plan.given.edge_copies:
+        fitted = Fitted.of(graph, plan.tokens, source.statistics, source.encoding, source.components)
+        numbers = range(1, plan.given.edge_copies + 1)
+        copies = [source_of(replace(plan.tokens, copy=number), "stored", None, fitted) for number in numbers]
+        source = Drawn(source, copies)
+    return with_labels(source, graph, plan, Shown.of(graph), same=True) if plan.model.label_tokens else source
+
+
+def with_labels(source: TokenSource, graph: Graph, plan: Plan, shown: Shown | None, same: bool) -> TokenSource:
+    """The source with the tokens of labels that a plan wants, if it does.
+
+    Args:
+        source: the graph's tokens.
+        graph: the graph, whose own labels are not looked at.
+        plan: of the training.
+        shown: the labels of the training nodes.
+        same: whether it is the graph of training.
+    """
+    hops, given = plan.model.label_tokens, plan.given
+    if not hops:
+        return source
+    if shown is None:
+        raise UserError(f"the run was carried here without {LABELS}: the model reads labels of its training nodes")
+    nodes, labels = shown.in_graph(graph, same)
+    return Joined(source, label_tokens(graph, nodes, labels, plan.model.num_classes, hops, given.seed))
 
 
 def check_store(store: TokenStore, graph: Graph, tokens: TokenSettings, fitted: Fitted | None = None) -> None:
@@ -143,6 +204,7 @@ class StoredTokens:
         self.hops = num_tokens - 1
         self.device = device
         self.statistics, self.encoding = store.manifest.statistics, store.encoding
+        self.components = store.components
         self._scales = torch.from_numpy(store.scales).to(device)
         self._stored = store.stored
         self._kind: torch.dtype = store.stored.torch
@@ -164,11 +226,15 @@ class StoredTokens:
             return on_device(nodes, self.device)
         return self._read_ahead(nodes)
 
-    def embedder(self, embedding: Embedding) -> Callable[[Batch], torch.Tensor]:
+    def in_training(self, epoch: int) -> TokenSource:
+        """Itself."""
+        return self
+
+    def embedder(self, embedding: Embedding | HopMaps) -> Callable[[Batch], torch.Tensor]:
         """The map from a batch to its embedded tokens, (B, K+1, D)."""
         return lambda batch: self._embed(embedding, batch)
 
-    def _embed(self, embedding: Embedding, batch: Batch) -> torch.Tensor:
+    def _embed(self, embedding: Embedding | HopMaps, batch: Batch) -> torch.Tensor:
         tokens = self.gather(batch.nodes) if batch.stored is None else self._decode(batch.stored)
         columns, rows = tokens.shape[-1] - self.width, 0
         if tokens.is_cuda:
@@ -176,7 +242,7 @@ class StoredTokens:
         if columns == rows == 0:
             return embedding(tokens)
         weight = functional.pad(embedding.drawn_weight(), (0, columns, 0, rows))
-        wide = functional.linear(tokens, weight, functional.pad(embedding.bias, (0, rows)))
+        wide = embedding.multiply(tokens, weight, functional.pad(embedding.bias, (0, rows)))
         return wide[..., : embedding.out_features]
 
     def gather(self, nodes: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from nagphormer.data.checks import SPLITS
-from nagphormer.model.network import NAGphormer
+from nagphormer.model.network import build
+from nagphormer.training.ensemble_folder import MEMBERS, has_ended, load_trained, read_start_of
 from nagphormer.training.history import read_history
 from nagphormer.training.run import Member
 from nagphormer.training.run_folder import METRICS, STATE, is_finished, load_run, read_start
@@ -20,7 +21,7 @@ def summarize_run(path: str | os.PathLike[str]) -> dict[str, Any]:
     folder = Path(path)
     plan, subject, manifest = read_start(folder)
     with torch.device("meta"):  # no weights are needed to count them
-        member = Member(plan, NAGphormer(plan.model), read_history(folder / METRICS), manifest.get("outcome", {}))
+        member = Member(plan, build(plan.model), read_history(folder / METRICS), manifest.get("outcome", {}))
     outcome = member.outcome if is_finished(folder) else {}
     metric = "val_micro_f1" if subject.classes.multi_label else "val_accuracy"
     watched, other = plan.given.monitor, {}
@@ -48,6 +49,37 @@ def summarize_run(path: str | os.PathLike[str]) -> dict[str, Any]:
         "fingerprint": subject.graph.fingerprint,
         "versions": manifest.get("versions", {}),
         "can": _uses(folder, member if outcome else None),
+    }
+
+
+def summarize_members(path: str | os.PathLike[str], verify: bool = False) -> dict[str, Any]:
+    """Describe the folder of a run with several members, ready for JSON.
+
+    Args:
+        path: the folder.
+        verify: also see that the weights of all members fit.
+    """
+    folder = Path(path)
+    if verify:
+        load_trained(folder)
+    manifest, subject = read_start_of(folder)
+    ended = has_ended(manifest)
+    rows = manifest.get(MEMBERS, [])
+    return {
+        "run": str(folder),
+        "recipe": manifest["recipe"],
+        "given": manifest["given"],
+        "ended": ended,
+        "members": sorted(rows, key=lambda row: (-row["weight"], row["loss"])),
+        "temperature": manifest.get("temperature"),
+        "graph": subject.graph.name,
+        "nodes": subject.graph.num_nodes,
+        "classes": subject.classes.num_classes,
+        "class_names": None if subject.classes.names is None else list(subject.classes.names),
+        "splits": {split: len(subject.splits[split]) for split in SPLITS if split in subject.splits},
+        "fingerprint": subject.graph.fingerprint,
+        "versions": manifest.get("versions", {}),
+        "can": ["evaluate", "predict"] if ended else ["resume"],
     }
 
 

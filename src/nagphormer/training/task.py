@@ -27,11 +27,16 @@ class Task:
         if class_weights == "balanced":
             self._weights = torch.from_numpy(_balance(labels[graph.splits["train"]], classes.num_classes)).to(device)
 
-    def loss(self, logits: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-        """Sum of the losses of a batch: cross-entropy, or binary cross-entropy averaged over labels."""
+    def loss(self, logits: torch.Tensor, nodes: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
+        """Sum of the losses of a batch: cross-entropy, or binary cross-entropy averaged over labels.
+
+        A share of the target, `smoothing`, is spread over all classes alike.
+        """
         target, logits = self.labels[nodes], logits.float()
         if not self.multi_label:
-            return functional.cross_entropy(logits, target, self._weights, reduction="sum")
+            return functional.cross_entropy(logits, target, self._weights, reduction="sum", label_smoothing=smoothing)
+        if smoothing:
+            target = target * (1 - smoothing) + smoothing / 2
         losses = functional.binary_cross_entropy_with_logits(logits, target, pos_weight=self._weights, reduction="none")
         return losses.mean(dim=1).sum()
 

@@ -1,0 +1,191 @@
+"""The run folder of an ensemble: a run folder for each member, and what joins them.
+
+`members/<name>/` are run folders like any other. `manifest.json` names them with their weights when all are trained,
+and stands there without weights from the start; `config.yaml` is the recipe that was followed, as a recipe.
+"""
+
+import os
+from dataclasses import dataclass, fields
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nagphormer import __version__
+from nagphormer.data.graph import Graph
+from nagphormer.errors import UserError
+from nagphormer.files import new_file, new_folder, read_json, write_json
+from nagphormer.settings import TrainConfig, settings_to_write
+from nagphormer.training.ensemble import Ensemble, Part
+from nagphormer.training.plan import Plan
+from nagphormer.training.ranks import ALONE, Ranks
+from nagphormer.training.run import Run, Subject
+from nagphormer.training.run_folder import (
+    CONFIG,
+    MANIFEST,
+    RunFolder,
+    check_vacant_run,
+    load_run,
+    read_subject,
+    same_splits,
+    subject_facts,
+    versions,
+    write_splits,
+)
+
+FORMAT = 3
+"""Of runs with several members, which older versions cannot read."""
+MEMBERS = "members"
+
+
+@dataclass(frozen=True)
+class EnsembleFolder:
+    """A folder that the training of an ensemble may write to: vacant, or with one that was begun."""
+
+    path: Path
+    ranks: Ranks = ALONE
+
+    @classmethod
+    def take(cls, path: str | os.PathLike[str], resume: bool = False, ranks: Ranks = ALONE) -> "EnsembleFolder":
+        """A folder for an ensemble; without `resume`, one that holds anything is refused."""
+        folder = Path(path)
+        if ranks.first and not resume:
+            check_vacant_run(folder)
+        if ranks.first and (folder / MANIFEST).is_file() and not is_ensemble(folder):
+            raise UserError(f"{folder} holds a run of one model, not of several: choose another folder")
+        return cls(folder, ranks)
+
+    def begin(self, subject: Subject, graph: Graph, recipe: str, given: dict[str, Any], plans: dict[str, Plan]) -> None:
+        """Write what is known before training, or see that the ensemble in the folder is this one."""
+        if not self.ranks.first:
+            return
+        if not (self.path / MANIFEST).is_file():
+            self._write_start(subject, recipe, given, {name: plan.resolved for name, plan in plans.items()})
+            return
+        manifest, holds = _read_manifest(self.path), f"{self.path} holds a run"
+        begun = read_subject(self.path, manifest)
+        if not graph.is_known_as(begun.graph.fingerprint):
+            raise UserError(f"{holds} on another graph: choose another folder")
+        if begun.graph.labels != subject.graph.labels:
+            raise UserError(f"{holds} on other labels: choose another folder")
+        if not same_splits(begun.splits, subject.splits):
+            raise UserError(f"{holds} on other training, validation or test nodes: choose another folder")
+        if (manifest["recipe"], manifest["given"]) != (recipe, given):
+            raise UserError(
+                f"{holds} of the recipe {manifest['recipe']!r} with {manifest['given']}, not of {recipe!r} with "
+                f"{given}: give the same to go on with it, or choose another folder"
+            )
+
+    def member(self, name: str) -> RunFolder:
+        """The folder of a member, which goes on where it was stopped."""
+        return RunFolder.take(self.path / MEMBERS / name, resume=True, ranks=self.ranks)
+
+    def finish(self, run: Ensemble) -> None:
+        """Write the weights that join the members: with them the run has ended."""
+        if self.ranks.first:
+            facts = {"temperature": run.temperature, MEMBERS: [part.facts() for part in run.parts]}
+            self._write_manifest(run, run.recipe, run.given, facts)
+
+    def write(self, run: Ensemble) -> None:
+        """Write an ensemble that was trained elsewhere."""
+        configs = {part.name: part.run.best.plan.resolved for part in run.parts}
+        self._write_start(run, run.recipe, run.given, configs)
+        for part in run.parts:
+            self.member(part.name).write(part.run)
+        self.finish(run)
+
+    def _write_start(
+        self, subject: Subject, recipe: str, given: dict[str, Any], configs: dict[str, TrainConfig]
+    ) -> None:
+        members = {name: settings_to_write(config) for name, config in configs.items()}
+        with new_file(self.path / CONFIG) as staging:
+            text = yaml.safe_dump({"version": __version__, MEMBERS: members}, sort_keys=False)
+            staging.write_text(text, encoding="utf-8")
+        write_splits(self.path, subject)
+        self._write_manifest(subject, recipe, given, {})
+
+    def _write_manifest(self, subject: Subject, recipe: str, given: dict[str, Any], learned: dict[str, Any]) -> None:
+        manifest = {
+            "kind": "run",
+            "format": FORMAT,
+            **subject_facts(subject),
+            "recipe": recipe,
+            "given": given,
+            **learned,
+            "versions": versions(),
+        }
+        with new_file(self.path / MANIFEST) as staging:
+            write_json(staging, manifest)
+
+
+def load_trained(path: str | os.PathLike[str]) -> Run | Ensemble:
+    """Open a run folder, of one model or of several; nothing in it is a pickle, and nothing else is read."""
+    folder = Path(path)
+    if not is_ensemble(folder):
+        return load_run(folder)
+    manifest = _read_manifest(folder)
+    if not has_ended(manifest):
+        raise UserError(f"the run in {folder} has not ended: go on with nagphormer train … --out {folder} --resume")
+    parts = []
+    try:
+        for facts in manifest[MEMBERS]:
+            known = {each.name: facts[each.name] for each in fields(Part) if each.name != "run"}
+            parts.append(Part(run=load_run(folder / MEMBERS / facts["name"]), **known))
+        weights = [part.weight for part in parts]
+        if not (all(0 <= weight <= 1 for weight in weights) and abs(sum(weights) - 1) < 1e-6):
+            raise ValueError(f"its weights are {weights}")
+        heat = manifest["temperature"]
+        if not (isinstance(heat, float) and 0 < heat < inf):
+            raise ValueError(f"its temperature is {heat!r}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / MANIFEST} is damaged ({error}): train again") from error
+    subject = read_subject(folder, manifest)
+    told = {"recipe": manifest["recipe"], "given": manifest["given"]}
+    return Ensemble(**vars(subject), parts=tuple(parts), temperature=heat, **told)
+
+
+def is_ensemble(folder: Path) -> bool:
+    """Whether a folder holds a run of several models."""
+    return (folder / MANIFEST).is_file() and "recipe" in read_json(folder / MANIFEST, "run", FORMAT, ("graph",))
+
+
+def read_start_of(folder: Path) -> tuple[dict[str, Any], Subject]:
+    """The manifest of a run with several members, and what it is about, whether or not training has ended."""
+    manifest = _read_manifest(folder)
+    return manifest, read_subject(folder, manifest)
+
+
+def as_begun(path: Path, recipe: str | None, settings: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """Recipe and settings of the run with several members that was begun in a folder, and what is given beside them."""
+    if recipe is not None or not is_ensemble(path):
+        return recipe, settings
+    manifest = _read_manifest(path)
+    given = {name: each for name, each in settings.items() if each is not None}
+    return manifest["recipe"], settings | manifest["given"] | given
+
+
+def has_ended(manifest: dict[str, Any]) -> bool:
+    """Whether all members of an ensemble were trained and joined."""
+    return MEMBERS in manifest
+
+
+def replace_trained(path: str | os.PathLike[str], run: Run | Ensemble) -> None:
+    """Write a run in place of the one in a folder, which goes, with all in it, when the new one is complete."""
+    folder = Path(path)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        read_json(folder / MANIFEST, "run", FORMAT, ("graph",))  # refuses what is no run
+    with new_folder(folder, replace=True) as staging:
+        write_trained(staging, run)
+
+
+def write_trained(path: str | os.PathLike[str], run: Run | Ensemble) -> None:
+    """Write a run, of one model or of several, into a vacant folder."""
+    if isinstance(run, Ensemble):
+        EnsembleFolder.take(path).write(run)
+    else:
+        RunFolder.take(path).write(run)
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    return read_json(folder / MANIFEST, "run", FORMAT, ("graph", "num_classes", "class_names", "recipe", "given"))
