@@ -8,7 +8,9 @@ from torch import nn
 
 from nagphormer import TrainConfig
 
+BATCH = 2000
 SAME = TrainConfig(
+    network="transformer",
     hidden_dim=512,
     hops=10,
     encoding_dim=0,
@@ -16,7 +18,9 @@ SAME = TrainConfig(
     attention_dropout=0.1,
     feature_dropout=0.0,
     linear=False,
-    batch_size=2000,
+    reduce_dim=0,
+    label_smoothing=0.0,
+    batch_size=BATCH,
     averaging=0.0,
 )
 """Our settings for the same network and step, on Amazon2M's scale."""

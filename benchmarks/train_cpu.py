@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from measure import alternate, describe_machine, print_table, ratio, run_child
-from restated import SAME, Restated, RestatedStep
+from restated import BATCH, SAME, Restated, RestatedStep
 from torch.utils.data import DataLoader, TensorDataset
 
 from nagphormer import Graph, NAGphormer, TrainConfig, hop_tokens, load_graph, synthetic_graph
