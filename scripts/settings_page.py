@@ -15,8 +15,9 @@ from nagphormer.settings import RECIPES, TokenSettings, TrainConfig, field_help,
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text"}
 SECTIONS = {
-    "The tokens": "hops encoding_dim feature_scaling",
-    "The network": "hidden_dim num_layers num_heads dropout attention_dropout readout feature_dropout linear",
+    "The tokens": "hops encoding_dim feature_scaling reduce_dim label_hops edge_copies",
+    "The network": "network hidden_dim num_layers num_heads dropout attention_dropout readout own_maps "
+    "feature_dropout linear",
     "Training": "",
     "The machine": "precision project_first device seed",
 }

@@ -104,7 +104,7 @@ class NodeClassifier:
     class_weights: ClassWeights | None
     """balanced: rare classes weigh more in the loss, each class the same in total."""
     batch_size: int | None
-    """Nodes of an update; by default an eighth of the training nodes, from 64 to 1000."""
+    """Nodes of an update; by default an eighth of the training nodes, from 16 to 1000."""
     epochs: int | None
     """Passes over the training nodes, at most."""
     patience: int | None

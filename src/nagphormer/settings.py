@@ -195,7 +195,7 @@ class TrainConfig(NetworkConfig):
     class_weights: ClassWeights = "none"
     """balanced: rare classes weigh more in the loss, each class the same in total."""
     batch_size: int | None = None
-    """Nodes of an update; by default an eighth of the training nodes, from 64 to 1000."""
+    """Nodes of an update; by default an eighth of the training nodes, from 16 to 1000."""
     epochs: int = 2000
     """Passes over the training nodes, at most."""
     patience: int = 50

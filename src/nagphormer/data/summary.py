@@ -8,6 +8,9 @@ import numpy as np
 from nagphormer.data.components import connected_components
 from nagphormer.data.graph import Graph
 
+FEWEST_EDGES = 30
+"""Edges between training nodes that tell whether neighbors are alike."""
+
 
 def summarize(graph: Graph) -> dict[str, Any]:
     """Describe a graph in plain numbers, ready for JSON.
@@ -59,6 +62,17 @@ def _homophily(graph: Graph) -> float | None:
         return None
     equal, labeled = _count_equal(graph.indptr, graph.indices, graph.labels)
     return round(equal / labeled, 4) if labeled else None
+
+
+def training_homophily(graph: Graph) -> float | None:
+    """Share of the edges between training nodes that join equal labels; None for multi-label tasks, or of few edges."""
+    if graph.labels is None or graph.labels.ndim == 2:
+        return None
+    known = np.full(graph.num_nodes, -1, np.int64)
+    train = graph.splits["train"]
+    known[train] = graph.labels[train]
+    equal, counted = _count_equal(graph.indptr, graph.indices, known)
+    return equal / counted if counted >= 2 * FEWEST_EDGES else None
 
 
 @numba.njit(cache=True, nogil=True)

@@ -12,6 +12,7 @@ import numpy as np
 from nagphormer.data.classes import Classes, name_of
 from nagphormer.data.graph import Graph
 from nagphormer.data.splits import labeled_among
+from nagphormer.data.summary import training_homophily
 from nagphormer.device import Machine, kind
 from nagphormer.errors import UserError
 from nagphormer.settings import Dtype, ModelConfig, NetworkConfig, Scaling, TokenSettings, TrainConfig
@@ -24,7 +25,9 @@ Decided = Literal["fp32", "bf16"]
 
 SPARSE_COST = {"cpu": 10.0, "cuda": 100.0}
 """Time of a multiply-add in a sparse product, in those of a dense one."""
-UPDATES, SMALLEST_BATCH, LARGEST_BATCH = 8, 64, 1000
+ALIKE = 0.5
+"""Share of edges within a class below which neighbors count as different."""
+UPDATES, SMALLEST_BATCH, LARGEST_BATCH = 8, 16, 1000
 """Updates of an epoch, where the training nodes are few, and bounds of a batch."""
 GATHER_COST = 150.0
 """Time of gathering and widening one stored value, in dense multiply-adds."""
@@ -177,7 +180,8 @@ def choose_tokens(graph: Graph, given: TrainConfig, store: TokenStore | None = N
 def choose_scaling(graph: Graph, given: TrainConfig, store: TokenStore | None = None) -> Scaling:
     """What was asked for, else what the store has, else measurements are standardized.
 
-    Rows of marks and counts get one length, but for a transformer, whose features stay as they are.
+    So are marks and counts where training nodes have neighbors of other classes: there a rare mark tells more than the
+    mean of a neighborhood. Elsewhere rows of them get one length. For a transformer they stay as they are.
     """
     if given.feature_scaling is not None:
         return given.feature_scaling
@@ -187,7 +191,10 @@ def choose_scaling(graph: Graph, given: TrainConfig, store: TokenStore | None = 
         return "none"
     if graph.feature_kind.measurements:
         return "standardize"
-    return "none" if given.network == "transformer" else "length"
+    if given.network == "transformer":
+        return "none"
+    alike = training_homophily(graph)
+    return "standardize" if alike is not None and alike < ALIKE else "length"
 
 
 def choose_columns(graph: Graph, given: TrainConfig, store: TokenStore | None = None) -> int:
