@@ -25,6 +25,7 @@ from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.calibration import temperature
 from nagphormer.training.forward import forward
+from nagphormer.training.history import History
 from nagphormer.training.loop import Trainer
 from nagphormer.training.plan import Plan
 from nagphormer.training.ranks import ALONE
@@ -150,6 +151,7 @@ def train(
     store: TokenStore | None = None,
     folder: RunFolder | None = None,
     tensorboard: bool = False,
+    history: History | None = None,
 ) -> tuple[Run, TokenSource]:
     """Train as planned.
 
@@ -160,6 +162,7 @@ def train(
         store: the graph's tokens, if they are made already.
         folder: where the run is written; a run that was begun in it goes on, one that can not comes back as it is.
         tensorboard: also write events for TensorBoard into the run folder.
+        history: takes every epoch's record where there is no folder; what its `add` raises ends the training.
 
     Returns:
         What was trained, and the tokens it was trained on.
@@ -174,7 +177,8 @@ def train(
     with weights_drawn(config.seed):
         model = NAGphormer(plan.model)
     with folder.begin(plan, subject, graph) if folder else nullcontext():
-        history, checkpoints = (folder.history(tensorboard), folder.checkpoints()) if folder else (None, None)
+        checkpoints = folder.checkpoints() if folder else None
+        history = folder.history(tensorboard) if folder else history
         with (
             ranks.in_turn(),
             memory_explained(  # the first one stores the tokens, the others read them
