@@ -13,7 +13,7 @@ from nagphormer.errors import UserError
 def run(
     graph: str,
     /,
-    flags: TrainFlags = TrainFlags(),  # type: ignore[valid-type]  # noqa: B008 (it is frozen)
+    flags: TrainFlags = TrainFlags(),  # noqa: B008 (it is frozen)
     *,
     out: Annotated[Path, OF_RUN],
     tokens: Annotated[Path | None, OF_RUN] = None,
