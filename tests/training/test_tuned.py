@@ -95,7 +95,7 @@ def test_the_picture_shows_every_trial_and_is_the_same_for_the_same_trials(writt
     write_tuned(folder, study, "accuracy", "small")
     assert (folder / "trials.svg").read_bytes() == before
     assert drawn == {
-        "best so far": ([1, 2, 5], [0.5, 0.75, 0.75]),
+        "best so far": ([1, 2, 3, 4, 5], [0.5, 0.75, 0.75, 0.75, 0.75]),
         "complete": ([1, 2, 5], [0.5, 0.75, 0.7]),
         "pruned": ([3], [0.6]),
     }

@@ -72,10 +72,8 @@ def _draw(path: Path, study: Study, metric: str) -> None:
     except ImportError as error:
         raise MissingExtra("matplotlib", "tune", "drawing trials") from error
     complete = _points(study.ended, "complete")
-    best, so_far = None, []
-    for number, value in complete:
-        best = value if best is None else (min if study.minimize else max)(best, value)
-        so_far.append((number, best))
+    values, better = dict(complete), min if study.minimize else max
+    so_far = [(each.number, better(found)) for each in study.ended if (found := _until(each.number, values))]
     with matplotlib.rc_context({"svg.hashsalt": "nagphormer"}):  # the same trials give the same file
         figure = Figure(figsize=(6, 3.5), layout="constrained")
         panel = figure.subplots()
@@ -91,6 +89,11 @@ def _draw(path: Path, study: Study, metric: str) -> None:
 
 def _points(ended: Sequence[Ended], state: str) -> list[tuple[int, float]]:
     return [(each.number, each.value) for each in ended if each.state == state and each.value is not None]
+
+
+def _until(last: int, values: dict[int, float]) -> list[float]:
+    """The values of trials up to one of them."""
+    return [value for number, value in values.items() if number <= last]
 
 
 def _apart(points: list[tuple[int, float]]) -> tuple[list[int], list[float]]:
