@@ -135,6 +135,14 @@ def test_a_setting_that_is_given_holds_for_all_trials(run, graph, tmp_path):
     assert yaml.safe_load((tmp_path / "tuned" / "best.yaml").read_text()).get("hops", 3) == 2
 
 
+def test_the_first_trial_has_the_defaults_that_follow_from_the_graph(run, graph, monkeypatch):
+    choices = {"feature_scaling": OneOf(("none", "row", "standardize")), "feature_dropout": Between(0.0, 0.9)}
+    monkeypatch.setitem(space_file.SPACES, "wide", Space("wide", None, choices))
+    code, out, err = run(*words(1), "--json")
+    assert code == 0, err
+    assert json.loads(out)["best"]["settings"] == {"feature_scaling": "standardize", "feature_dropout": 0.1}
+
+
 def test_what_is_monitored_judges(run, graph, tmp_path):
     code, out, err = run(*words(2, monitor="loss"), "--json")
     assert code == 0, err

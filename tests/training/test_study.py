@@ -76,6 +76,17 @@ def test_a_trial_that_was_killed_is_tried_again_but_not_for_ever(tmp_path, monke
         assert study.begin(2).number == 2
 
 
+def test_a_trial_that_ends_after_all_is_not_given_up_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(study_file.Study, "leave", lambda self: None)
+    for _ in range(KILLS):
+        with study_in(tmp_path, GRAPH) as study:
+            begun = study.begin(1)
+            if study._begun["1"] == KILLS:
+                study.end(begun, complete(0.5))
+    with study_in(tmp_path, GRAPH) as study:
+        assert [each.state for each in study.ended] == ["complete"]
+
+
 def test_a_trial_that_is_left_in_good_order_may_be_begun_as_often_as_one_likes(tmp_path):
     for _ in range(KILLS + 2):
         with study_in(tmp_path, GRAPH) as study:
@@ -169,8 +180,13 @@ def test_trials_about_something_else_are_refused(graph, changes, message, tmp_pa
 @pytest.mark.parametrize("graph", [flipped("test"), other_graph(splits={k: GRAPH.splits[k] for k in ("train", "val")})])
 def test_test_nodes_make_no_difference(graph, tmp_path):
     run(tmp_path, 1)
-    with study_in(tmp_path, graph, device="cpu") as study:
+    with study_in(tmp_path, graph) as study:
         assert len(study.ended) == 1
+
+
+def test_trials_may_go_on_on_another_device(tmp_path):
+    run(tmp_path, 1, device="cpu")
+    assert len(run(tmp_path, 2, device=None)) == 2
 
 
 def test_a_folder_that_holds_something_else_is_refused(tmp_path):

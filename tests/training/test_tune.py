@@ -86,7 +86,7 @@ def test_when_nothing_can_be_run_the_tuning_ends(tmp_path):
 def test_when_the_time_is_up_what_runs_is_dropped(tmp_path, monkeypatch):
     now = iter(range(1000))
     monkeypatch.setattr(tune_file.time, "perf_counter", lambda: next(now))
-    assert tuned(tmp_path, GRAPH, 4, seconds=1) == []
+    assert tuned(tmp_path, GRAPH, 4, seconds=2) == []  # within the first trial
     ended = tuned(tmp_path, GRAPH, 4, seconds=25)
     assert 0 < len(ended) < 4
     assert [each.number for each in ended] == list(range(1, len(ended) + 1))

@@ -32,14 +32,10 @@ def write_tuned(folder: Path, study: Study, metric: str, graph: str) -> None:
 
 
 def recipe(study: Study, best: Ended) -> dict[str, object]:
-    """The settings of a trial that were tried, or that are not the defaults; where it ran is no part of them."""
+    """The settings of a trial that were tried, or that are not the defaults."""
     settings = asdict(study.about.base) | best.tried
     default = {each.name: each.default for each in fields(TrainConfig)}
-    return {
-        name: value
-        for name, value in settings.items()
-        if name != "device" and (name in best.tried or value != default[name])
-    }
+    return {name: value for name, value in settings.items() if name in best.tried or value != default[name]}
 
 
 def _write_recipe(path: Path, study: Study, best: Ended, metric: str, graph: str) -> None:
