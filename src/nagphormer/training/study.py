@@ -209,7 +209,8 @@ class Study:
 
     def _give_up(self) -> None:
         """End the trials during which the process was killed again and again."""
-        for number in [int(name) for name, count in self._begun.items() if count >= KILLS]:
+        ended = {each.number for each in self.ended}  # one may have been killed as soon as it was written
+        for number in {int(name) for name, count in self._begun.items() if count >= KILLS} - ended:
             reason = f"the process was killed {KILLS} times while it ran: does memory suffice?"
             lost = Result(state="failed", value=None, loss=None, best_epoch=0, epochs=0, seconds=0.0, reason=reason)
             self.end(self._ask(number), lost)
