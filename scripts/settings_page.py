@@ -45,6 +45,7 @@ of Pubmed for a graph of another name. For an unknown name the common ones above
 """
 
 FILES = """A recipe of your own is a YAML file of such lines: `--recipe my.yaml`, `NodeClassifier(recipe="my.yaml")`.
+[`nagphormer tune`](tuning.md) writes one.
 A line `version: 0.1.0` in it makes settings that are younger than that version mean what held before there were any;
 `expected:`, the accuracy to expect, is for people and not read.
 """

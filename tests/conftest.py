@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import os
+import sqlite3
 import sys
 import tempfile
 from pathlib import Path
@@ -70,3 +71,16 @@ def one_thread():
     yield
     torch.set_num_threads(threads[0])
     numba.set_num_threads(threads[1])
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Databases that do not wait for the disk, as tests need not outlive a power failure."""
+
+    def connect(*given, **named):
+        connection = opened(*given, **named)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+    opened = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", connect)

@@ -494,5 +494,5 @@ def test_fractions_are_no_whole_numbers(words, run, graph_path):
 
 def test_every_command_is_in_the_file_of_its_name():
     found = {path.stem.rstrip("_") for path in Path(commands.__file__).parent.glob("*.py")}
-    assert found - set(cli.COMMANDS) == {"__init", "flags", "terminal", "use"}
+    assert found - set(cli.COMMANDS) == {"__init", "flags", "terminal", "train_flags", "use"}
     assert set(cli.COMMANDS) <= found

@@ -3,7 +3,9 @@ import os
 import platform
 import re
 import subprocess
+import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from nagphormer.files import (
     check_vacant,
     checksum,
     format_size,
+    locked,
     new_file,
     new_folder,
     newer_version,
@@ -295,3 +298,29 @@ def test_others_may_read_a_new_file(tmp_path):
     with new_file(tmp_path / "found") as staging:
         staging.touch(0o600)
     assert (tmp_path / "found").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_lock_is_held_by_one_and_free_when_its_block_ends_in_any_way(tmp_path):
+    path = tmp_path / "folder" / ".lock"
+    with locked(path, "busy"), pytest.raises(UserError, match=r"^busy$"), locked(path, "busy"):
+        pass
+    with pytest.raises(KeyboardInterrupt), locked(path):
+        raise KeyboardInterrupt
+    with locked(path, "busy"):
+        pass
+
+
+def test_a_lock_is_waited_for(tmp_path):
+    path, order = tmp_path / ".lock", []
+
+    def other():
+        with locked(path):
+            order.append("other")
+
+    with locked(path):
+        thread = Thread(target=other)
+        thread.start()
+        time.sleep(0.1)
+        order.append("one")
+    thread.join()
+    assert order == ["one", "other"]

@@ -55,3 +55,11 @@ def test_lines_end_with_the_work_they_were_asked_for(capsys):
     with stage("in silence"):
         pass
     assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["  adding"]
+
+
+def test_lines_can_be_left_out_for_a_while(capsys):
+    with progress.shown(True):
+        with progress.without_lines():
+            progress.note("one of many")
+        progress.note("after them")
+    assert capsys.readouterr().err == "  after them\n"

@@ -249,3 +249,24 @@ def new_file(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             staging.unlink()
         raise
+
+
+@contextmanager
+def locked(path: Path, busy: str | None = None) -> Iterator[None]:
+    """Hold the lock of a file while the block runs; it ends with the process, however that ends.
+
+    Args:
+        path: the file, which stays.
+        busy: how to refuse where another process holds it; without it, wait.
+    """
+    import fcntl
+
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "a")  # noqa: SIM115 (closed below)
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError as error:
+            raise UserError(str(busy)) from error
+        yield

@@ -35,6 +35,17 @@ def shown(verbose: bool | None) -> Iterator[None]:
         _plain_lines, _bars = before
 
 
+@contextmanager
+def without_lines() -> Iterator[None]:
+    """Leave lines out meanwhile, as where many trainings follow each other; what moves is still shown."""
+    global _plain_lines
+    before, _plain_lines = _plain_lines, False
+    try:
+        yield
+    finally:
+        _plain_lines = before
+
+
 def note(text: str) -> None:
     """A line about what is going on, where lines are wanted."""
     if _plain_lines:

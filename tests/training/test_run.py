@@ -6,12 +6,13 @@ import torch
 from small import class_graph, quick, same_weights, sparse_graph, train_model, weights_of
 
 from nagphormer import UserError, from_scipy, hop_tokens
+from nagphormer.training.history import History
 
 GRAPH = class_graph()
 
 
-def trained(graph=GRAPH, store=None, folder=None, here=None, **changes):
-    return train_model(graph, quick(**changes), store, folder, here)[0]
+def trained(graph=GRAPH, store=None, folder=None, here=None, history=None, **changes):
+    return train_model(graph, quick(**changes), store, folder, here, history=history)[0]
 
 
 def test_a_graph_without_features_is_trained_on_its_degrees():
@@ -102,3 +103,20 @@ def test_initial_weights_follow_the_seed():
     still = {"epochs": 1, "lr": 1e-12}
     one, other = (weights_of(trained(seed=seed, **still).best.model)["head.0.weight"] for seed in (0, 1))
     assert not torch.allclose(one, other)
+
+
+def test_what_a_history_raises_ends_the_training():
+    class Enough(Exception):
+        pass
+
+    class Short(History):
+        def add(self, record):
+            super().add(record)
+            if len(self.records) == 2:
+                raise Enough
+
+    history, state = Short(), torch.random.get_rng_state()
+    with pytest.raises(Enough):
+        trained(epochs=5, history=history)
+    assert [record["epoch"] for record in history.records] == [1, 2]
+    assert torch.equal(torch.random.get_rng_state(), state)

@@ -1,9 +1,12 @@
-"""Types of flags that the parser alone would read too kindly."""
+"""Types of flags that the parser alone would read too kindly, or not at all."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
+
+from nagphormer.errors import UserError
+from nagphormer.files import parse_seconds
 
 
 def whole(kind: Any, tokens: Sequence[Token]) -> int:
@@ -18,5 +21,17 @@ def whole(kind: Any, tokens: Sequence[Token]) -> int:
     raise ValueError(f"{token.value!r} is no whole number")
 
 
+def seconds(kind: Any, tokens: Sequence[Token]) -> float:
+    """Seconds in a time such as 90s, 30m or 2h; a number alone would not say which of them it means."""
+    (token,) = tokens
+    try:
+        if token.value[-1:] in "smh":
+            return parse_seconds(token.value)
+    except UserError:
+        pass
+    raise ValueError(f"{token.value!r} is no time: write it like 90s, 30m or 2h")
+
+
 Whole = Annotated[int, Parameter(converter=whole)]
 WholeOrNone = Annotated[int | None, Parameter(converter=whole)]
+SecondsOrNone = Annotated[float | None, Parameter(converter=seconds)]

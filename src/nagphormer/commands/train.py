@@ -1,61 +1,25 @@
 """`nagphormer train`: from a graph to a run folder."""
 
-from dataclasses import asdict, fields, make_dataclass, replace
+from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
-
-from cyclopts import Group, Parameter
+from typing import TYPE_CHECKING, Annotated, Any
 
 from nagphormer.commands import terminal
-from nagphormer.commands.flags import whole
+from nagphormer.commands.flags import SecondsOrNone
 from nagphormer.commands.terminal import describe_run, result, say_next, timed
+from nagphormer.commands.train_flags import OF_RUN, TrainFlags
 from nagphormer.errors import UserError
-from nagphormer.files import parse_seconds, parse_size
-from nagphormer.settings import NetworkConfig, TokenSettings, TrainConfig, field_help
+from nagphormer.files import parse_size
 
 if TYPE_CHECKING:
     from nagphormer.training.ensemble import Trained
-
-RUN, TOKENS, NETWORK, TRAINING = (
-    Group(name, sort_key=number) for number, name in enumerate(("Run", "Tokens", "Network", "Training"), start=1)
-)
-"""Boxes of the help, in its order."""
-OF_RUN = Parameter(group=RUN)
-
-
-def _optional_flags() -> Any:
-    """Flags for the fields of `TrainConfig`; one not given is None, so that the recipe's value stands."""
-    hints, help_of = get_type_hints(TrainConfig), field_help(TrainConfig)
-    flags = []
-    for field in fields(TrainConfig):
-        text = help_of.get(field.name, "") + ("" if field.default is None else f" [default: {field.default}]")
-        negative = f"--no-{field.name.replace('_', '-')}" if hints[field.name] is bool else ""
-        converter = whole if hints[field.name] is int else None
-        shown = Parameter(
-            help=text, show_default=False, negative=negative, group=_group_of(field.name), converter=converter
-        )
-        kind: Any = Annotated[hints[field.name] | None, shown]
-        flags.append((field.name, kind, None))
-    home = {"__module__": __name__}  # without one of its own, Cyclopts takes the class for a built-in
-    return Parameter(name="*")(make_dataclass("TrainFlags", flags, frozen=True, kw_only=True, namespace=home))
-
-
-def _group_of(name: str) -> Group:
-    """The box of the help that a setting stands in."""
-    if name in ("device", "seed"):
-        return RUN
-    if name in TokenSettings.__dataclass_fields__ or name in ("label_hops", "edge_copies"):
-        return TOKENS
-    return NETWORK if name in NetworkConfig.__dataclass_fields__ or name in ("feature_dropout", "linear") else TRAINING
-
-
-TrainFlags = _optional_flags()
 
 
 def run(
     graph: str,
     /,
-    flags: TrainFlags = TrainFlags(),  # type: ignore[valid-type]  # noqa: B008 (it is frozen)
+    flags: TrainFlags = TrainFlags(),  # noqa: B008 (it is frozen)
     *,
     out: Annotated[Path, OF_RUN],
     tokens: Annotated[Path | None, OF_RUN] = None,
@@ -64,7 +28,7 @@ def run(
     gpu_memory: Annotated[str | None, OF_RUN] = None,
     tensorboard: Annotated[bool, OF_RUN] = False,
     allow_pickle: Annotated[bool, OF_RUN] = False,
-    time_limit: Annotated[str | None, OF_RUN] = None,
+    time_limit: Annotated[SecondsOrNone, OF_RUN] = None,
     disk: Annotated[str | None, OF_RUN] = None,
     predictions: Annotated[bool, OF_RUN] = False,
 ) -> None:
@@ -101,7 +65,7 @@ def run(
     from nagphormer.training.run import Run, train
     from nagphormer.training.run_folder import PREDICTIONS, RunFolder
 
-    settings, limit = asdict(flags), parse_seconds(time_limit)
+    settings, limit = asdict(flags), inf if time_limit is None else time_limit
     with ranks_of_torchrun(settings["device"]) as ranks:
         if not ranks.first:
             terminal.be_silent()

@@ -27,6 +27,7 @@ from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.calibration import temperature
 from nagphormer.training.forward import forward
+from nagphormer.training.history import History
 from nagphormer.training.loop import Trainer
 from nagphormer.training.plan import Plan
 from nagphormer.training.ranks import ALONE
@@ -165,6 +166,7 @@ def train(
     tensorboard: bool = False,
     made: Made | None = None,
     deadline: float = inf,
+    history: History | None = None,
 ) -> tuple[Run, TokenSource]:
     """Train as planned.
 
@@ -177,6 +179,7 @@ def train(
         tensorboard: also write events for TensorBoard into the run folder.
         made: tokens that other trainings on this graph have made, to be used and added to.
         deadline: when to stop at the latest, after an epoch, by `time.monotonic`.
+        history: takes every epoch's record where there is no folder; what its `add` raises ends the training.
 
     Returns:
         What was trained, and the tokens it was trained on.
@@ -191,7 +194,8 @@ def train(
     with weights_drawn(config.seed):
         model = build(plan.model)
     with folder.begin(plan, subject, graph) if folder else nullcontext():
-        history, checkpoints = (folder.history(tensorboard), folder.checkpoints()) if folder else (None, None)
+        checkpoints = folder.checkpoints() if folder else None
+        history = folder.history(tensorboard) if folder else history
         with (
             ranks.in_turn(),
             memory_explained(  # the first one stores the tokens, the others read them
