@@ -12,7 +12,7 @@ from torch import nn
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_self_loops
 
-from experiments.baselines.method import FullBatch, Settings, Task
+from experiments.baselines.method import FullBatch, Inputs, Settings, Task, dropped, linear
 
 
 class Polynormer(FullBatch):
@@ -40,7 +40,7 @@ class Polynormer(FullBatch):
         row_normalized: bool = False,
     ):
         super().__init__(task)
-        self.inputs = task.inputs(row_normalized)
+        self.inputs = task.factors(row_normalized)
         self.patience_from = local_epochs
         dim = num_heads * hidden_dim
         self.local_epochs, self.num_epochs = local_epochs, 0
@@ -67,7 +67,7 @@ class Polynormer(FullBatch):
 
     def forward(self) -> torch.Tensor:
         """Class scores of all nodes by the classifier of the present phase, (N, C)."""
-        hidden = self.embed(self.inputs)  # (N, F) -> (N, D)
+        hidden = self.read(self.inputs)  # (N, F) -> (N, D)
         local = torch.zeros_like(hidden)
         for layer in self.local_layers:
             hidden = layer(hidden, self.edges)
@@ -78,6 +78,11 @@ class Polynormer(FullBatch):
         for layer in self.global_layers:
             hidden = self.global_output(layer(hidden))
         return self.classify_global(hidden)
+
+    def read(self, inputs: Inputs) -> torch.Tensor:
+        """A linear map of features, with dropout before and after, (N, F) -> (N, D)."""
+        before, layer, after = self.embed
+        return after(linear(layer, dropped(inputs, before)))
 
     def get_extra_state(self) -> torch.Tensor:
         """The number of epochs, and with it the phase: `state_dict` holds it as a tensor that is never on a GPU."""
