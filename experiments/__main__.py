@@ -94,7 +94,7 @@ def _quick(options: argparse.Namespace) -> None:
     for row in item.rows:
         for dataset in item.datasets:
             facts = row.tuning(dataset)[0].read()
-            if not facts or facts["outcome"] != DONE or facts[row.score] <= facts["majority"]:
+            if not facts or facts["outcome"] != DONE or row.shown(facts) <= facts["majority"]:
                 poor.append(f"{row.title} on {title(dataset)}")
     if poor:
         sys.exit(f"no better than the commonest class, or not measured: {'; '.join(poor)}")

@@ -273,11 +273,16 @@ def _limit(grid: Grid) -> None:
     torch.set_num_threads(threads)
 
 
+def judged(facts: dict[str, Any], split: str) -> float:
+    """What a cell is judged by on `val` or `test` nodes: accuracy, unless it says otherwise."""
+    return facts[f"{split}_{facts.get('monitor', 'accuracy')}"]
+
+
 def tell(facts: dict[str, Any]) -> str:
     """A cell's outcome in a few words."""
     if facts["outcome"] != DONE:
         return facts["outcome"] + (f": {facts['error'].strip().splitlines()[-1]}" if "error" in facts else "")
-    found = f"validation {100 * facts['val_accuracy']:.2f} after {facts['epochs']} epochs"
+    found = f"validation {100 * judged(facts, 'val'):.2f} after {facts['epochs']} epochs"
     return f"{found}, {facts['seconds']:.1f} s, {facts['peak_gb']:.2f} GB"
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from experiments.baselines.method import Settings
 from experiments.data import AT_HAND, GOPHORMER, LARGE, OTHERS, QUICK, SMALL, SYNTHETIC
-from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid
+from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, judged
 from experiments.measure import Budget
 from experiments.methods import COMPARED, METHODS
+
+SPLITS = ("val", "test")
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class Row:
     """What is tried on a data set, in order of preference."""
     seeds: int = 10
     """Shown at most."""
-    score: str = "test_accuracy"
-    """The fact that is shown: accuracy on test or validation nodes, else one of cells that another row has."""
+    score: str = "test"
+    """What is shown: what cells are judged by on `test` or `val` nodes, else a fact of cells that another row has."""
 
     def tuning(self, dataset: str) -> list[Cell]:
         """The cells among which the settings are chosen: all candidates, on the split of seed 0."""
@@ -33,8 +35,12 @@ class Row:
         done = [(cell, facts) for cell in self.tuning(dataset) if (facts := cell.read()) and facts["outcome"] == DONE]
         if not done:
             return None
-        best = max(done, key=lambda pair: (pair[1]["val_accuracy"], -pair[1].get("val_loss", 0)))
+        best = max(done, key=lambda pair: (judged(pair[1], "val"), -pair[1].get("val_loss", 0)))
         return best[0].settings
+
+    def shown(self, facts: dict[str, Any]) -> float:
+        """The number of a cell that stands in the table."""
+        return judged(facts, self.score) if self.score in SPLITS else facts[self.score]
 
     def is_tuned(self, dataset: str) -> bool:
         """Whether every candidate was tried, and none met the limits of a CPU alone: a GPU might not."""
@@ -70,7 +76,7 @@ class Item:
 
     def fill(self, grid: Grid, seeds: int) -> None:
         """Measure what is missing: the choice of settings first, then the other seeds."""
-        rows = [row for row in self.rows if row.score in ("test_accuracy", "val_accuracy")]
+        rows = [row for row in self.rows if row.score in SPLITS]
         pairs = [(row, dataset) for dataset in self.datasets for row in rows]
         later = sum(
             seeds - 1 if grid.missing(row.tuning(dataset)) else len(grid.missing(row.cells(dataset, seeds)))
@@ -184,8 +190,8 @@ ESTIMATOR = (
         "encoding",
         "Eigenvectors by default?",
         (
-            replace(_ours("`NodeClassifier(encoding_dim=3)`", "defaults", encoding_dim=3), score="val_accuracy"),
-            replace(_row("defaults"), score="val_accuracy"),
+            replace(_ours("`NodeClassifier(encoding_dim=3)`", "defaults", encoding_dim=3), score="val"),
+            replace(_row("defaults"), score="val"),
         ),
         AT_HAND + OTHERS,
         OWN,

@@ -8,7 +8,7 @@ from typing import Any
 from experiments import paper
 from experiments.cells import circumstances
 from experiments.complexity import STAGES, complexity_section
-from experiments.data import NOT_HAD, SYNTHETIC, title
+from experiments.data import NOT_HAD, SYNTHETIC, judged_by, title
 from experiments.figures import bars, lines
 from experiments.harness import OUT_OF_MEMORY, TIME_OUT
 from experiments.items import ESTIMATOR, PAGE, Item, Row
@@ -17,6 +17,7 @@ from experiments.statistics import ENOUGH_SEEDS, difference_to_published, paired
 from nagphormer.files import new_file
 
 OURS = "nagphormer"
+METRIC_TITLES = {"accuracy": "", "roc_auc": ", ROC-AUC"}
 REMARKS = Path(__file__).parents[1] / "docs" / "results" / "remarks.md"
 """What a reader should know: under a heading for every table and figure, some points."""
 INTRODUCTION = """# Results
@@ -95,7 +96,12 @@ def _remarks(item: Item) -> list[str]:
 
 def _accuracy_table(item: Item) -> str:
     rows = [[row.title, *(_accuracy(item, row, dataset) for dataset in item.datasets)] for row in item.rows]
-    return _table(["method", *map(title, item.datasets)], rows)
+    return _table(["method", *map(_heading, item.datasets)], rows)
+
+
+def _heading(dataset: str) -> str:
+    """A data set, and what is shown of it where that is not accuracy."""
+    return title(dataset) + METRIC_TITLES[judged_by(dataset)]
 
 
 def _estimator_table(item: Item) -> str:
@@ -150,8 +156,8 @@ def _accuracy(item: Item, row: Row, dataset: str) -> str:
 
 
 def _scores(row: Row, dataset: str) -> dict[int, float]:
-    """Accuracy in percent by seed."""
-    return {seed: 100 * facts[row.score] for seed, facts in row.recorded(dataset).items()}
+    """What is shown of a row, in percent, by seed."""
+    return {seed: 100 * row.shown(facts) for seed, facts in row.recorded(dataset).items()}
 
 
 def _outcome(row: Row, dataset: str) -> str:

@@ -2,7 +2,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments.data import load
+from experiments.data import AT_HAND, OTHERS, judged_by, load
 from nagphormer import load_graph, per_class_split, random_split, synthetic_graph
 from nagphormer.data.datasets import DATASETS
 from nagphormer.data.splits import budget_split
@@ -37,3 +37,9 @@ def test_a_synthetic_graph_has_size_and_split_rule_of_the_one_it_stands_for(monk
         expected = split(synthetic_graph(2708, 5278, 1433, 7), seed=1)
         assert (graph.num_nodes, graph.num_features, graph.num_classes) == (2708, 1433, 7)
         np.testing.assert_array_equal(graph.splits["train"], expected.splits["train"])
+
+
+def test_minesweeper_alone_is_judged_by_the_area_under_the_roc_curve():
+    assert {name: judged_by(name) for name in (*AT_HAND, *OTHERS) if judged_by(name) != "accuracy"} == {
+        "minesweeper": "roc_auc"
+    }

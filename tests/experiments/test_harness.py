@@ -10,7 +10,7 @@ import pytest
 
 from experiments import cells, records
 from experiments.data import load
-from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child, _is_memory
+from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child, _is_memory, tell
 from experiments.items import Item, Row
 from experiments.measure import Budget
 from experiments.methods import METHODS
@@ -305,3 +305,9 @@ def test_a_child_is_stopped_at_the_limit_and_not_before():
 
 def test_our_own_words_for_memory_are_known():
     assert _is_memory(RuntimeError("out of GPU memory"))
+
+
+def test_what_is_told_of_a_cell_is_what_it_is_judged_by():
+    facts = {"outcome": DONE, "val_accuracy": 0.8, "val_roc_auc": 0.9, "epochs": 7, "seconds": 1.0, "peak_gb": 0.5}
+    assert tell(facts).startswith("validation 80.00 after 7 epochs")  # an older cell
+    assert tell(facts | {"monitor": "roc_auc"}).startswith("validation 90.00 after 7 epochs")

@@ -316,6 +316,20 @@ def test_of_settings_that_are_equally_right_the_one_with_the_lower_loss_is_chose
     assert TABLE.rows[0].chosen("photo") == candidates[1]
 
 
+def test_where_cells_are_judged_by_another_metric_it_chooses_settings_and_is_shown():
+    """Accuracy would choose the first setting."""
+    item = replace(TABLE, datasets=("photo", "minesweeper"), rows=TABLE.rows[:1])
+    for number, settings in enumerate(METHODS["gcn"].settings("minesweeper")):
+        record("gcn", "minesweeper", [99.0], settings, val=0.9 - 0.1 * number)
+        areas = {"val_roc_auc": 0.5 + 0.1 * number, "test_roc_auc": 0.6 + 0.1 * number}
+        change(Cell("minesweeper", "gcn", 0, settings), monitor="roc_auc", **areas)
+    record("gcn", "photo", [94.0], everywhere=True)
+    text = render.section(item)
+    assert text.count("| method | Photo | Minesweeper, ROC-AUC |") == 1
+    assert "| 90.00 ×1 |" in line(text, "GCN")
+    assert "94.00 ×1" in line(text, "GCN")
+
+
 def test_up_to_ten_seeds_are_shown():
     record("nagphormer", "photo", [95.0] * 10)
     assert "95.00 ± 0.00 ×10" in line(render.section(TABLE), "NAGphormer")
