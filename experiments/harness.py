@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import re
 import resource
+import sys
 import time
 import traceback
 import warnings
@@ -33,6 +34,8 @@ from experiments.methods import METHODS
 
 FAREWELL = 60.0
 """Seconds a child may take to end after it has sent its result; a GPU that many share lets go slowly."""
+PULSE = 30.0
+"""Seconds between two lines about what runs, where nobody sits at a terminal."""
 DONE, OUT_OF_MEMORY, TIME_OUT, FAILED = "done", "out of memory", "time-out", "failed"
 OUT_OF_MEMORY_SIGNS = re.compile("out of (GPU )?memory|can't allocate memory|ALLOC_FAILED|bad_alloc", re.IGNORECASE)
 
@@ -96,6 +99,12 @@ class Progress:
         left = (time.perf_counter() - self.start) / self.count * (self.total - self.count)
         return f"[{self.count}/{self.total}, {_minutes(left)} left]"
 
+    def pulse(self, children: Iterable["_Child"]) -> str:
+        """What runs at the moment, and since when."""
+        now = time.perf_counter()
+        running = (f"{each.cell.dataset} {each.cell.name} for {_minutes(now - each.start)}" for each in children)
+        return f"[{self.count}/{self.total}] running: {', '.join(running)}"
+
 
 @dataclass
 class Grid:
@@ -120,7 +129,7 @@ class Grid:
             print(f"{len(unique) - len(todo)} of {len(unique)} cells are recorded", flush=True)
         progress = progress or Progress(0)
         progress.total = progress.count + len(todo) + later
-        for cell, facts in self._measured(todo):
+        for cell, facts in self._measured(todo, progress):
             cell.write(facts)
             print(f"{progress.step()} {cell.dataset} {cell.name}: {tell(facts)}", flush=True)
         return progress
@@ -147,12 +156,13 @@ class Grid:
         """Whether cells are measured on a GPU."""
         return self.device.startswith("cuda")
 
-    def _measured(self, todo: list[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    def _measured(self, todo: list[Cell], progress: Progress) -> Iterator[tuple[Cell, dict[str, Any]]]:
         """Cells as they are done, `jobs` at a time."""
         context = multiprocessing.get_context("forkserver")
         # children start with torch imported; not with torch_geometric, which opens the GPU and spoils it for them
         context.set_forkserver_preload(["experiments.measure"])
         waiting, running = list(reversed(todo)), dict[int, _Child]()
+        told = time.perf_counter()
         try:
             while waiting or running:
                 while waiting and len(running) < self.jobs:
@@ -163,6 +173,9 @@ class Grid:
                     if (facts := child.result()) is not None:
                         del running[sentinel]
                         yield child.cell, facts
+                if running and not sys.stdout.isatty() and time.perf_counter() - told > PULSE:
+                    told = time.perf_counter()
+                    print(progress.pulse(running.values()), flush=True)
         finally:
             for child in running.values():
                 child.process.kill()
