@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from experiments.baselines.method import Settings
+from experiments.data import graph_name
 from experiments.measure import Budget, Measure, baseline, measure_defaults, measure_ours, measure_recipe
 from nagphormer import TrainConfig, UserError
 from nagphormer.settings import read_settings, resolve, settings_to_write
@@ -35,7 +36,7 @@ class Entry:
 
     def settings(self, dataset: str) -> list[Settings]:
         """What is tried on a data set: at most four, so that none is tuned much more than another."""
-        return getattr(self._loaded, self.candidates)(dataset)
+        return getattr(self._loaded, self.candidates)(graph_name(dataset))
 
     def resolved(self, dataset: str, settings: Settings) -> Settings:
         """Settings with the defaults of those not given."""
@@ -73,7 +74,7 @@ class Ours:
     def resolved(self, dataset: str, settings: Settings) -> Settings:
         """The recipe's settings for a data set, with those given, but for what the budget replaces."""
         rest = {name: value for name, value in settings.items() if name != "recipe"}
-        whole = settings_to_write(resolve(settings.get("recipe", self.recipe), dataset, rest))
+        whole = settings_to_write(resolve(settings.get("recipe", self.recipe), graph_name(dataset), rest))
         return {name: value for name, value in whole.items() if name not in asdict(Budget())}
 
     def same(self, recorded: Settings, wanted: Settings) -> bool:

@@ -1,8 +1,9 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
-from experiments.data import AT_HAND, OTHERS, judged_by, load
+from experiments.data import AT_HAND, ON_FIXED, OTHERS, judged_by, load, title
 from nagphormer import load_graph, per_class_split, random_split, synthetic_graph
 from nagphormer.data.datasets import DATASETS
 from nagphormer.data.splits import budget_split
@@ -27,6 +28,25 @@ def test_a_file_of_ten_splits_gives_the_one_of_the_seed_and_one_without_a_random
     assert asked == [{"split": 3, "seed": 3}]
     for split, nodes in random_split(plain, seed=3).splits.items():
         np.testing.assert_array_equal(graph.splits[split], nodes)
+
+
+@pytest.mark.parametrize("name", ON_FIXED)
+def test_the_fixed_split_is_the_stored_one_whatever_the_seed(data_folder, name):
+    stored = np.load(data_folder / f"{name.removesuffix('-fixed')}.npz")
+    graph = load(name, 3)
+    assert graph.name == name.removesuffix("-fixed")
+    for split, key in (("train", "split60_train"), ("val", "split60_valid"), ("test", "split60_test")):
+        np.testing.assert_array_equal(graph.splits[split], np.sort(stored[key]))
+
+
+def test_titles_name_the_split_and_what_a_synthetic_graph_stands_for():
+    names = ("photo", "photo-fixed", "synthetic-aminer", "random-100")
+    assert [title(name) for name in names] == [
+        "Photo",
+        "Photo, fixed split",
+        "synthetic, AMiner-CS's size",
+        "random-100",
+    ]
 
 
 def test_a_synthetic_graph_has_size_and_split_rule_of_the_one_it_stands_for(monkeypatch):

@@ -26,3 +26,11 @@ def test_settings_are_the_same_however_a_file_writes_them():
 def test_the_estimator_is_measured_with_the_budget_it_has_anyway():
     for config in (TrainConfig(), *(resolve("paper", dataset, {}) for dataset in AT_HAND)):
         assert (config.epochs, config.patience) == (OWN.epochs, OWN.patience)
+
+
+def test_on_the_fixed_split_a_method_has_the_settings_of_its_graph():
+    for name, method in METHODS.items():
+        assert method.settings("photo-fixed") == method.settings("photo"), name
+        assert method.resolved("photo-fixed", {}) == method.resolved("photo", {}), name
+    assert METHODS["tuned_gcn"].settings("photo-fixed")[0]["num_layers"] == 6
+    assert METHODS["nagphormer"].resolved("photo-fixed", {}) != METHODS["nagphormer"].resolved("cs-fixed", {})
