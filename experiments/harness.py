@@ -57,6 +57,8 @@ class Cell:
     method: str
     seed: int = 0
     settings: Settings = field(default_factory=dict)
+    budget: Budget | None = None
+    """Its own, where it is not the grid's."""
 
     @property
     def name(self) -> str:
@@ -143,13 +145,18 @@ class Grid:
         if facts is None or facts["outcome"] == FAILED:
             return True
         if facts["outcome"] == DONE:
-            return not self.budget.covers(Budget(**facts["budget"]), facts["epochs"])
+            budget = self.budget_of(cell)  # where the settings say how long, they agree
+            return budget is not None and not budget.covers(Budget(**facts["budget"]), facts["epochs"])
         if facts["gpu"] != self.on_gpu:
             return self.on_gpu  # limits that a CPU met say nothing of a GPU
         limits = Limits(**facts["limits"])
         if facts["outcome"] == OUT_OF_MEMORY:
             return limits.memory < self.limits.memory
         return limits.seconds < self.limits.seconds
+
+    def budget_of(self, cell: Cell) -> Budget | None:
+        """How long a cell may train; None where its method's settings say so themselves."""
+        return None if METHODS[cell.method].own_budget else cell.budget or self.budget
 
     @property
     def on_gpu(self) -> bool:
@@ -215,8 +222,9 @@ class _Child:
 
     def _circumstances(self) -> dict[str, Any]:
         """Where it is measured and how."""
+        budget = self.grid.budget_of(self.cell)
         return {
-            "budget": asdict(self.grid.budget),
+            "budget": asdict(budget) if budget else None,
             "limits": asdict(self.grid.limits),
             "gpu": self.grid.on_gpu,
             "jobs": self.grid.jobs,
@@ -231,7 +239,7 @@ def _work(cell: Cell, grid: Grid, connection: Connection) -> None:
         _limit(grid)
         graph, measure = load(cell.dataset, cell.seed), METHODS[cell.method].measure
         _warm_up(grid.device)
-        arguments = (graph, cell.settings, cell.seed, grid.device, grid.budget)
+        arguments = (graph, cell.settings, cell.seed, grid.device, cell.budget or grid.budget)
         facts = cells.measured(lambda: measure(*arguments), grid.device)
         facts["outcome"] = DONE
     except Exception as error:

@@ -8,19 +8,30 @@ import inspect
 import warnings
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from experiments.baselines.method import Settings
-from experiments.data import graph_name
-from experiments.measure import Budget, Measure, baseline, measure_defaults, measure_ours, measure_recipe
+from experiments.data import graph_name, judged_by
+from experiments.measure import (
+    Budget,
+    Measure,
+    baseline,
+    measure_best,
+    measure_default,
+    measure_defaults,
+    measure_ours,
+    measure_recipe,
+)
 from nagphormer import TrainConfig, UserError
-from nagphormer.settings import read_settings, resolve, settings_to_write
+from nagphormer.settings import RECIPES, read_settings, read_yaml, resolve, settings_to_write
 
 
 @dataclass(frozen=True)
 class Entry:
     """How a method is called, measured and tuned."""
 
+    own_budget: ClassVar[bool] = False
+    """Whether epochs and patience are among its settings, and no budget of the harness replaces them."""
     title: str
     module: str
     """In `experiments.baselines`."""
@@ -62,6 +73,7 @@ class Entry:
 class Ours:
     """NAGphormer, with the settings of a recipe or its defaults."""
 
+    own_budget: ClassVar[bool] = False
     title: str = "NAGphormer"
     measure: Measure = measure_ours
     recipe: str | None = "paper"
@@ -75,6 +87,8 @@ class Ours:
         """The recipe's settings for a data set, with those given, but for what the budget replaces."""
         rest = {name: value for name, value in settings.items() if name != "recipe"}
         whole = settings_to_write(resolve(settings.get("recipe", self.recipe), graph_name(dataset), rest))
+        if self.own_budget:
+            return whole
         return {name: value for name, value in whole.items() if name not in asdict(Budget())}
 
     def same(self, recorded: Settings, wanted: Settings) -> bool:
@@ -89,6 +103,39 @@ class Ours:
             warnings.warn(f"{error}; it counts as not recorded", stacklevel=2)
             return False
         return before == now
+
+
+@dataclass(frozen=True)
+class AsItIs(Ours):
+    """NAGphormer as its users have it, by epochs and patience of its own."""
+
+    own_budget: ClassVar[bool] = True
+    quick: Settings = field(default_factory=lambda: {"hidden_dim": 128, "epochs": 30, "patience": 30})
+
+    def settings(self, dataset: str) -> list[Settings]:
+        """One: none, or what the data set is judged by."""
+        metric = judged_by(dataset)
+        return [{} if metric == "accuracy" else {"monitor": metric}]
+
+
+@dataclass(frozen=True)
+class Portfolio(AsItIs):
+    """A recipe of several members, of which a training takes what suits the graph."""
+
+    quick: Settings = field(default_factory=lambda: {"epochs": 30, "patience": 30})
+
+    def resolved(self, dataset: str, settings: Settings) -> Settings:
+        """What the recipe says, with what is given beside it."""
+        return self.identity() | settings
+
+    def same(self, recorded: Settings, wanted: Settings) -> bool:
+        """Whether recorded settings are the ones wanted."""
+        return recorded == wanted
+
+    def identity(self) -> Settings:
+        """What tells the recipe from what it was before: its whole file, nothing where there is none."""
+        path = RECIPES / f"{self.recipe}.yaml"
+        return read_yaml(path) if path.is_file() else {}
 
 
 COMPARED: dict[str, Entry | Ours] = {
@@ -118,4 +165,6 @@ COMPARED: dict[str, Entry | Ours] = {
 METHODS = COMPARED | {
     "recipe": Ours('`NodeClassifier(recipe="paper")`', measure_recipe),
     "defaults": Ours("`NodeClassifier()`", measure_defaults, recipe=None),
+    "default": AsItIs("NAGphormer, default", measure_default, recipe=None),
+    "best": Portfolio("NAGphormer, best", measure_best, recipe="best"),
 }

@@ -7,7 +7,15 @@ from torch import nn
 
 from experiments import measure
 from experiments.baselines.method import Method
-from experiments.measure import Budget, baseline, measure_defaults, measure_ours, measure_recipe
+from experiments.measure import (
+    Budget,
+    baseline,
+    measure_best,
+    measure_default,
+    measure_defaults,
+    measure_ours,
+    measure_recipe,
+)
 from nagphormer import NodeClassifier
 from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
 from tests.experiments.small import small_task
@@ -341,3 +349,17 @@ def test_the_seconds_of_the_defaults_are_without_those_of_the_plain_models(monke
     monkeypatch.setattr(measure, "mlp_accuracy", lambda *rest: ended.append("mlp") or 0.5)
     facts = measure_defaults(GRAPH, SMALL, 0, "cpu", Budget(1, 1))
     assert (facts["seconds"], facts["peak_gb"], facts["mlp"]) == (0, 1.0, 0.5)
+
+
+@pytest.mark.parametrize(("function", "recipe"), [(measure_default, {}), (measure_best, {"recipe": "best"})])
+def test_ours_as_it_is_is_given_no_budget(monkeypatch, function, recipe):
+    built = []
+
+    class Fake:
+        def __init__(self, **options):
+            built.append(options)
+
+    monkeypatch.setattr(measure, "NodeClassifier", Fake)
+    monkeypatch.setattr(measure, "_measure_estimator", lambda classifier, graph, device: {"device": device})
+    assert function(GRAPH, {"monitor": "roc_auc"}, 4, "cpu", Budget()) == {"device": "cpu"}
+    assert built == [recipe | {"monitor": "roc_auc", "seed": 4, "device": "cpu"}]

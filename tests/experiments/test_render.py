@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -7,6 +7,7 @@ from experiments.data import LARGE, SMALL
 from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell
 from experiments.items import ITEMS, PAGE, in_precision
 from experiments.methods import METHODS
+from nagphormer import TrainConfig
 
 TABLE = replace(
     ITEMS["table-small"],
@@ -278,10 +279,10 @@ def test_what_a_quick_run_measured_is_shown(name):
 
 def test_every_method_has_at_most_four_settings_that_its_class_takes():
     for name, method in METHODS.items():
-        for dataset in (*SMALL, "cora", "citeseer", "dblp", "blogcatalog", "flickr", *LARGE):
+        for dataset in (*SMALL, "cora", "citeseer", "dblp", "blogcatalog", "flickr", *LARGE, "minesweeper"):
             candidates = method.settings(dataset)
             assert 1 <= len(candidates) <= 4, name
-            known = method.resolved(dataset, {})
+            known = asdict(TrainConfig()) if name == "best" else method.resolved(dataset, {}) | {"monitor": None}
             for settings in (*candidates, method.quick):
                 assert settings.keys() <= known.keys() | {"recipe"}, name
             names = [Cell(dataset, name, 0, settings).name for settings in candidates]
