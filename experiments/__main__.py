@@ -53,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--datasets", nargs="+", choices=item.datasets, metavar="NAME", help="default: all")
         methods = sorted({row.method for row in item.rows})
         command.add_argument("--methods", nargs="+", choices=methods, metavar="NAME", help=", ".join(methods))
-        command.add_argument("--seeds", type=int, default=5, help="how many, from 0 on (default 5)")
+        text = f"how many, from 0 on (default {item.seeds})"
+        command.add_argument("--seeds", type=int, default=item.seeds, help=text)
         if item.name == "accuracy":
             command.add_argument("--precision", choices=("fp32", "bf16"), help="too, beside the recipe's own")
     return parser

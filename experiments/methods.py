@@ -162,6 +162,27 @@ COMPARED: dict[str, Entry | Ours] = {
 }
 """In the order of the tables."""
 
+ELSEWHERE: dict[str, Settings] = {
+    "mlp": {"weight_decay": 5e-5},
+    "logistic": {"weight_decay": 5e-5},
+    "tuned_gcn": {"hidden_dim": 256, "num_layers": 2, "dropout": 0.7, "weight_decay": 5e-3},
+    "tuned_sage": {"hidden_dim": 256, "num_layers": 3, "dropout": 0.5, "weight_decay": 5e-5},
+    "sgformer": {
+        "hidden_dim": 256,
+        "num_graph_layers": 2,
+        "graph_weight": 0.5,
+        "weight_decay": 5e-5,
+        "global_weight_decay": 5e-5,
+    },
+    "polynormer": {"num_local_layers": 3, "num_global_layers": 1, "dropout": 0.5},
+}
+"""The one setting of a method on graphs that it was never tuned on.
+
+Of those tried on all of Pubmed, Computers, Photo, CS and Physics (of Polynormer beside what is published for a graph)
+it has the best mean validation accuracy on seed 0. The MLP's is the second best, 0.05 points behind: the best learned
+for 1,966 epochs on Pubmed, and here are 500.
+"""
+
 METHODS = COMPARED | {
     "recipe": Ours('`NodeClassifier(recipe="paper")`', measure_recipe),
     "defaults": Ours("`NodeClassifier()`", measure_defaults, recipe=None),

@@ -3,10 +3,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from experiments import records, render
-from experiments.data import LARGE, SMALL
+from experiments.data import LARGE, ON_FIXED, SMALL
 from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell
 from experiments.items import ITEMS, PAGE, in_precision
-from experiments.methods import METHODS
+from experiments.methods import COMPARED, ELSEWHERE, METHODS
 from nagphormer import TrainConfig
 
 TABLE = replace(
@@ -200,7 +200,7 @@ def test_limits_are_told_with_those_who_met_them():
 def test_a_study_takes_the_recipes_cell_where_it_changes_nothing():
     assert METHODS["nagphormer"].resolved("photo", {})["num_layers"] == 1
     rows = {row.title: row.tuning("photo")[0].name for row in ITEMS["figure-layers"].rows}
-    assert rows["L = 1"] == ITEMS["table-small"].rows[-1].tuning("photo")[0].name
+    assert rows["L = 1"] == TABLE.rows[-1].tuning("photo")[0].name
     assert rows["L = 2"] == "nagphormer-num_layers=2-seed0"
 
 
@@ -221,7 +221,7 @@ def test_paired_differences_are_on_common_seeds():
     record("gcn", "photo", [90.0, 91.0, 92.0], everywhere=True)
     record("nagphormer", "photo", [91.0, 92.5, 93.0, 99.0])
     record("sign", "photo", [90.0, 91.5], everywhere=True)  # twice +1.00, by chance perhaps
-    paired = render._paired(TABLE)
+    paired = render._paired(TABLE, TABLE.rows[-1])
     assert "+1.17 [" in line(paired, "GCN")
     assert line(paired, "SIGN") == "| SIGN | – | – |"
 
@@ -449,9 +449,89 @@ def test_remarks_are_those_under_their_own_heading():
         "figure-hops": 1,
         "figure-layers": 1,
         "table-gophormer": 1,
+        "table-fixed": 2,
+        "table-others": 2,
         "table-cost": 3,
     }
     assert found["figure-hops"] == found["figure-layers"]
     assert all(
         point[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" and point[-1] in ".)" for each in found.values() for point in each
     )
+
+
+def test_rows_of_ours_stand_last_once_they_have_cells():
+    item = replace(ITEMS["table-small"], datasets=("photo",))
+    assert "NAGphormer, " not in render.section(item)
+    record("best", "photo", [0.0], outcome=FAILED)
+    assert "NAGphormer, " not in render.section(item)
+    record("best", "photo", [0.0], outcome=TIME_OUT)
+    assert line(render.section(item), "NAGphormer, best") == "| NAGphormer, best | time-out |"
+    record("best", "photo", [95.5, 95.6, 95.7])
+    record("default", "photo", [95.0])
+    text = render.section(item)
+    titles = [each.split(" | ")[0] for each in text.splitlines() if each.startswith("| ")]
+    head = titles.index("| method", 1)
+    assert titles[head - 3 : head] == ["| NAGphormer", "| NAGphormer, default", "| NAGphormer, best"]
+    assert "*NAGphormer, default*, *NAGphormer, best*: `NodeClassifier` as it is, by the epochs and patience of" in text
+    assert "instead of 3,000 and 100" in text
+
+
+def test_the_best_is_ranked_among_the_methods_of_others_and_compared_with_every_row():
+    item = replace(ITEMS["table-small"], datasets=("photo",))
+    record("gcn", "photo", [94.0, 94.0, 94.0], everywhere=True)
+    record("sign", "photo", [92.0, 92.0, 92.0], everywhere=True)
+    record("nagphormer", "photo", [93.0, 93.0, 93.0])
+    before = render.section(item)
+    record("default", "photo", [96.0, 96.0, 96.0])
+    record("best", "photo", [95.0, 95.0, 95.25])
+    text = render.section(item)
+    own, best = text.split("**The rank of NAGphormer, best** is by the mean over seeds 0 to 2")
+    assert "- Photo: 2 of 3; first: GCN\n" in before
+    assert "- Photo: 2 of 3; first: GCN\n" in own  # it does not fall behind what bears its own name
+    assert "- Photo: 1 of 3\n" in best
+    compared = best.split("NAGphormer, best minus each method on the same splits")[1]
+    assert line(compared, "NAGphormer").startswith("| NAGphormer | +2.08 [")
+    assert line(compared, "NAGphormer, default").startswith("| NAGphormer, default | -0.92 [")
+    assert line(own.split("NAGphormer minus each")[1], "NAGphormer, best").startswith("| NAGphormer, best | -2.08 [")
+
+
+def test_a_rival_that_was_measured_for_another_table_alone_is_no_row_yet():
+    item = ITEMS["table-gophormer"]
+    record("mlp", "pubmed", [88.0], everywhere=True)
+    text = render.section(item)
+    assert "MLP" not in text
+    assert "(paper 87.85)" in line(text, "Gophormer")
+    assert "88.00" in line(render.section(replace(item, datasets=("pubmed",))), "MLP")  # asked for alone
+    record("mlp", "cora", [76.0, 77.0, 78.0], ELSEWHERE["mlp"])
+    text = render.section(item)
+    row = "| MLP | 77.00 ± 1.00 ×3 | – | 88.00 ×1 | – | – | – |"
+    assert line(text, "MLP") == row
+    assert "*MLP*: one setting each, fixed beforehand" in text
+    assert "at most 500 epochs" in text
+
+
+def test_tables_that_the_paper_has_not_are_on_the_page_once_they_have_cells(results):
+    text = render.render(results / "docs").read_text()
+    assert "table-fixed" not in text
+    assert "table-others" not in text
+    settings = METHODS["tuned_gcn"].settings("photo-fixed")
+    for each in settings:
+        record("tuned_gcn", "photo-fixed", [96.0], each)
+    text = render.render(results / "docs").read_text()
+    fixed = text.split("## The fixed split\n\n`python -m experiments table-fixed`\n")[1].split("## Complexity")[0]
+    head = "| method | Computers, fixed split | Photo, fixed split | CS, fixed split | Physics, fixed split |"
+    assert head in fixed
+    assert line(fixed, "tuned GCN") == "| tuned GCN | – | 96.00 ×1 | – | – |"
+    assert "Computers 94.09, Photo 96.78, CS 96.38, Physics 97.46" in fixed
+    assert "MLP" not in fixed
+    assert "table-others" not in text
+    assert (results / "results" / "photo-fixed.jsonl").is_file()
+
+
+def test_the_fixed_split_has_every_method_of_the_comparison_and_ours():
+    item = ITEMS["table-fixed"]
+    assert [row.method for row in item.rows] == [*COMPARED, "default", "best"]
+    assert item.datasets == ON_FIXED
+    assert [row.candidates("cs-fixed") for row in item.rows] == [
+        METHODS[row.method].settings("cs") for row in item.rows
+    ]
