@@ -53,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--datasets", nargs="+", choices=item.datasets, metavar="NAME", help="default: all")
         methods = sorted({row.method for row in item.rows})
         command.add_argument("--methods", nargs="+", choices=methods, metavar="NAME", help=", ".join(methods))
-        command.add_argument("--seeds", type=int, default=5, help="how many, from 0 on (default 5)")
+        text = f"how many, from 0 on (default {item.seeds})"
+        command.add_argument("--seeds", type=int, default=item.seeds, help=text)
         if item.name == "accuracy":
             command.add_argument("--precision", choices=("fp32", "bf16"), help="too, beside the recipe's own")
     return parser
@@ -94,7 +95,7 @@ def _quick(options: argparse.Namespace) -> None:
     for row in item.rows:
         for dataset in item.datasets:
             facts = row.tuning(dataset)[0].read()
-            if not facts or facts["outcome"] != DONE or facts[row.score] <= facts["majority"]:
+            if not facts or facts["outcome"] != DONE or row.shown(facts) <= facts["majority"]:
                 poor.append(f"{row.title} on {title(dataset)}")
     if poor:
         sys.exit(f"no better than the commonest class, or not measured: {'; '.join(poor)}")

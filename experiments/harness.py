@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import re
 import resource
+import sys
 import time
 import traceback
 import warnings
@@ -33,6 +34,8 @@ from experiments.methods import METHODS
 
 FAREWELL = 60.0
 """Seconds a child may take to end after it has sent its result; a GPU that many share lets go slowly."""
+PULSE = 30.0
+"""Seconds between two lines about what runs, where nobody sits at a terminal."""
 DONE, OUT_OF_MEMORY, TIME_OUT, FAILED = "done", "out of memory", "time-out", "failed"
 OUT_OF_MEMORY_SIGNS = re.compile("out of (GPU )?memory|can't allocate memory|ALLOC_FAILED|bad_alloc", re.IGNORECASE)
 
@@ -54,6 +57,8 @@ class Cell:
     method: str
     seed: int = 0
     settings: Settings = field(default_factory=dict)
+    budget: Budget | None = None
+    """Its own, where it is not the grid's."""
 
     @property
     def name(self) -> str:
@@ -96,6 +101,12 @@ class Progress:
         left = (time.perf_counter() - self.start) / self.count * (self.total - self.count)
         return f"[{self.count}/{self.total}, {_minutes(left)} left]"
 
+    def pulse(self, children: Iterable["_Child"]) -> str:
+        """What runs at the moment, and since when."""
+        now = time.perf_counter()
+        running = (f"{each.cell.dataset} {each.cell.name} for {_minutes(now - each.start)}" for each in children)
+        return f"[{self.count}/{self.total}] running: {', '.join(running)}"
+
 
 @dataclass
 class Grid:
@@ -120,7 +131,7 @@ class Grid:
             print(f"{len(unique) - len(todo)} of {len(unique)} cells are recorded", flush=True)
         progress = progress or Progress(0)
         progress.total = progress.count + len(todo) + later
-        for cell, facts in self._measured(todo):
+        for cell, facts in self._measured(todo, progress):
             cell.write(facts)
             print(f"{progress.step()} {cell.dataset} {cell.name}: {tell(facts)}", flush=True)
         return progress
@@ -134,7 +145,8 @@ class Grid:
         if facts is None or facts["outcome"] == FAILED:
             return True
         if facts["outcome"] == DONE:
-            return not self.budget.covers(Budget(**facts["budget"]), facts["epochs"])
+            budget = self.budget_of(cell)  # where the settings say how long, they agree
+            return budget is not None and not budget.covers(Budget(**facts["budget"]), facts["epochs"])
         if facts["gpu"] != self.on_gpu:
             return self.on_gpu  # limits that a CPU met say nothing of a GPU
         limits = Limits(**facts["limits"])
@@ -142,17 +154,22 @@ class Grid:
             return limits.memory < self.limits.memory
         return limits.seconds < self.limits.seconds
 
+    def budget_of(self, cell: Cell) -> Budget | None:
+        """How long a cell may train; None where its method's settings say so themselves."""
+        return None if METHODS[cell.method].own_budget else cell.budget or self.budget
+
     @property
     def on_gpu(self) -> bool:
         """Whether cells are measured on a GPU."""
         return self.device.startswith("cuda")
 
-    def _measured(self, todo: list[Cell]) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    def _measured(self, todo: list[Cell], progress: Progress) -> Iterator[tuple[Cell, dict[str, Any]]]:
         """Cells as they are done, `jobs` at a time."""
         context = multiprocessing.get_context("forkserver")
         # children start with torch imported; not with torch_geometric, which opens the GPU and spoils it for them
         context.set_forkserver_preload(["experiments.measure"])
         waiting, running = list(reversed(todo)), dict[int, _Child]()
+        told = time.perf_counter()
         try:
             while waiting or running:
                 while waiting and len(running) < self.jobs:
@@ -163,6 +180,9 @@ class Grid:
                     if (facts := child.result()) is not None:
                         del running[sentinel]
                         yield child.cell, facts
+                if running and not sys.stdout.isatty() and time.perf_counter() - told > PULSE:
+                    told = time.perf_counter()
+                    print(progress.pulse(running.values()), flush=True)
         finally:
             for child in running.values():
                 child.process.kill()
@@ -202,8 +222,9 @@ class _Child:
 
     def _circumstances(self) -> dict[str, Any]:
         """Where it is measured and how."""
+        budget = self.grid.budget_of(self.cell)
         return {
-            "budget": asdict(self.grid.budget),
+            "budget": asdict(budget) if budget else None,
             "limits": asdict(self.grid.limits),
             "gpu": self.grid.on_gpu,
             "jobs": self.grid.jobs,
@@ -218,7 +239,7 @@ def _work(cell: Cell, grid: Grid, connection: Connection) -> None:
         _limit(grid)
         graph, measure = load(cell.dataset, cell.seed), METHODS[cell.method].measure
         _warm_up(grid.device)
-        arguments = (graph, cell.settings, cell.seed, grid.device, grid.budget)
+        arguments = (graph, cell.settings, cell.seed, grid.device, cell.budget or grid.budget)
         facts = cells.measured(lambda: measure(*arguments), grid.device)
         facts["outcome"] = DONE
     except Exception as error:
@@ -273,11 +294,16 @@ def _limit(grid: Grid) -> None:
     torch.set_num_threads(threads)
 
 
+def judged(facts: dict[str, Any], split: str) -> float:
+    """What a cell is judged by on `val` or `test` nodes: accuracy, unless it says otherwise."""
+    return facts[f"{split}_{facts.get('monitor', 'accuracy')}"]
+
+
 def tell(facts: dict[str, Any]) -> str:
     """A cell's outcome in a few words."""
     if facts["outcome"] != DONE:
         return facts["outcome"] + (f": {facts['error'].strip().splitlines()[-1]}" if "error" in facts else "")
-    found = f"validation {100 * facts['val_accuracy']:.2f} after {facts['epochs']} epochs"
+    found = f"validation {100 * judged(facts, 'val'):.2f} after {facts['epochs']} epochs"
     return f"{found}, {facts['seconds']:.1f} s, {facts['peak_gb']:.2f} GB"
 
 

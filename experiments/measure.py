@@ -1,6 +1,7 @@
 """One method on one graph: prepared, trained, and asked for every node.
 
-Every method gets the same splits and the same rule for stopping; test labels are read once, after training.
+Every method gets the same splits and the same rule for stopping, by the metric that the data set is judged by; test
+labels are read once, after training.
 
 Shapes: N nodes, C classes
 """
@@ -17,18 +18,20 @@ from torch import nn
 
 from experiments.baselines.method import Method, Settings, Task
 from experiments.cells import measured
+from experiments.data import judged_by
 from nagphormer import Graph, NodeClassifier
+from nagphormer.metrics import METRICS, accuracy, ece, log_loss, roc_auc
 from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
 from nagphormer.training.stopping import EarlyStopping
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How long every method may train: the same for all."""
+    """How long a method may train: in a table the same for all, but where a row says otherwise."""
 
     epochs: int = 3000
     patience: int = 100
-    """Epochs without a better validation accuracy or loss."""
+    """Epochs without a better validation metric or loss."""
     restart_on_ties: bool = False
     """Whether one that is as good restarts patience."""
 
@@ -58,13 +61,15 @@ def _measure_baseline(
     torch.manual_seed(seed)
     method = build(task, **settings)
     prepared = clock.lap()
-    stopping = _train(method, budget)
+    monitor = judged_by(graph.name or "")
+    stopping = _train(method, budget, monitor)
     trained = clock.lap()
     with torch.no_grad():
         scores = method.eval().infer()
     inferred = clock.lap()
     return {
-        **_accuracies(graph, scores.argmax(dim=1).cpu().numpy()),
+        **_quality(graph, _probabilities(scores)),
+        "monitor": monitor,
         "val_loss": stopping["best_loss"],
         "best_epoch": stopping["best_epoch"],
         "epochs": stopping["epochs"],
@@ -73,7 +78,7 @@ def _measure_baseline(
     }
 
 
-def _train(method: Method, budget: Budget) -> dict[str, Any]:
+def _train(method: Method, budget: Budget, monitor: str = "accuracy") -> dict[str, Any]:
     """Train until patience or epochs run out; the method is left with the best epoch's weights."""
     stopping = EarlyStopping(budget.patience, budget.restart_on_ties)
     nodes, labels = method.task.splits["val"], method.task.labels
@@ -85,19 +90,33 @@ def _train(method: Method, budget: Budget) -> dict[str, Any]:
         method.train_epoch()
         method.eval()
         with torch.no_grad():
-            scores = method.logits(nodes)
-            loss = nn.functional.cross_entropy(scores, labels[nodes])
-            accuracy = (scores.argmax(dim=1) == labels[nodes]).float().mean()
-        numbers = torch.stack([accuracy, loss]).tolist()  # both at once: reading a number waits for the GPU
-        if not np.isfinite(numbers[1]):
-            raise FloatingPointError(f"the validation loss became {numbers[1]} in epoch {epoch}")
-        method.validated(numbers[1])
-        if stopping.update(epoch, *numbers):
+            metric, loss = _judge(method.logits(nodes), labels[nodes], monitor)
+        if not np.isfinite(loss):
+            raise FloatingPointError(f"the validation loss became {loss} in epoch {epoch}")
+        method.validated(loss)
+        if stopping.update(epoch, metric, loss):
             best = {name: tensor.detach().clone() for name, tensor in method.state_dict().items()}
         if epoch <= method.patience_from:
             stopping.idle = 0
     method.load_state_dict(best)
     return {"best_epoch": stopping.best_epoch, "best_loss": stopping.best_loss, "epochs": epoch}
+
+
+def _judge(scores: torch.Tensor, labels: torch.Tensor, monitor: str) -> tuple[float, float]:
+    """What is monitored of some nodes, and their loss: (n, C) and (n,)."""
+    loss = nn.functional.cross_entropy(scores, labels)
+    if monitor == "accuracy":
+        right = (scores.argmax(dim=1) == labels).float().mean()
+        found, lost = torch.stack([right, loss]).tolist()  # both at once: reading a number waits for the GPU
+        return found, lost
+    if not torch.isfinite(loss):
+        return 0.0, loss.item()
+    return METRICS[monitor](labels.cpu().numpy(), _probabilities(scores)), loss.item()
+
+
+def _probabilities(scores: torch.Tensor) -> np.ndarray:
+    """The softmax of scores as it is, (n, C): no method but ours calibrates it."""
+    return scores.softmax(dim=1, dtype=torch.float32).cpu().numpy()
 
 
 def measure_ours(graph: Graph, settings: Settings, seed: int, device: str, budget: Budget) -> dict[str, Any]:
@@ -134,6 +153,16 @@ def measure_defaults(graph: Graph, settings: Settings, seed: int, device: str, b
     }
 
 
+def measure_default(graph: Graph, settings: Settings, seed: int, device: str, budget: Budget) -> dict[str, Any]:
+    """The estimator as it is: by epochs and patience of its own, whatever the budget."""
+    return _measure_estimator(NodeClassifier(**settings, seed=seed, device=device), graph, device)
+
+
+def measure_best(graph: Graph, settings: Settings, seed: int, device: str, budget: Budget) -> dict[str, Any]:
+    """The estimator with the recipe `best`: by epochs and patience of its own, whatever the budget."""
+    return measure_default(graph, {"recipe": "best"} | settings, seed, device, budget)
+
+
 def _estimator(settings: Settings, seed: int, device: str, budget: Budget) -> NodeClassifier:
     return NodeClassifier(**(asdict(budget) | settings), seed=seed, device=device)
 
@@ -145,9 +174,12 @@ def _measure_estimator(classifier: NodeClassifier, graph: Graph, device: str) ->
     fitted = clock.lap()
     scores = classifier.predict_proba(graph)
     inferred = clock.lap()
-    trained = round(sum(record["seconds"] for record in classifier.history_), 3)
+    members = classifier.leaderboard()
+    trained = round(sum(member["train_seconds"] for member in members), 3)
     return {
-        **_accuracies(graph, scores.argmax(axis=1)),
+        **_quality(graph, scores),
+        **({"members": members} if len(members) > 1 else {}),
+        "monitor": classifier.monitor or "accuracy",
         "val_loss": classifier.history_[classifier.best_epoch_ - 1]["val_loss"],
         "best_epoch": classifier.best_epoch_,
         "epochs": len(classifier.history_),
@@ -156,15 +188,23 @@ def _measure_estimator(classifier: NodeClassifier, graph: Graph, device: str) ->
     }
 
 
-def _accuracies(graph: Graph, found: np.ndarray) -> dict[str, float]:
-    """Accuracy on validation and test nodes, and what naming the commonest training class would give."""
+def _quality(graph: Graph, probability: np.ndarray) -> dict[str, float]:
+    """How good probabilities of all nodes are on validation and test nodes, (N, C).
+
+    Beside it stands what naming the commonest training class would give.
+    """
     labels = np.asarray(graph.labels)
     commonest = np.bincount(labels[graph.splits["train"]]).argmax()
-    val, test = (graph.splits[name] for name in ("val", "test"))
+    val, test = ((labels[nodes], probability[nodes]) for nodes in (graph.splits["val"], graph.splits["test"]))
+    areas = {"test_roc_auc": roc_auc(*test), "val_roc_auc": roc_auc(*val)} if probability.shape[1] == 2 else {}
     return {
-        "test_accuracy": float((found[test] == labels[test]).mean()),
-        "val_accuracy": float((found[val] == labels[val]).mean()),
-        "majority": float((labels[test] == commonest).mean()),
+        "test_accuracy": accuracy(*test),
+        "val_accuracy": accuracy(*val),
+        **areas,
+        "test_ece": ece(*test),
+        "test_log_loss": log_loss(*test),
+        "val_log_loss": log_loss(*val),
+        "majority": float((test[0] == commonest).mean()),
     }
 
 

@@ -1,6 +1,7 @@
 """Recorded cells as text: tables and figures, with the paper's numbers beside ours."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -8,15 +9,24 @@ from typing import Any
 from experiments import paper
 from experiments.cells import circumstances
 from experiments.complexity import STAGES, complexity_section
-from experiments.data import NOT_HAD, SYNTHETIC, title
+from experiments.data import NOT_HAD, SYNTHETIC, judged_by, title
 from experiments.figures import bars, lines
-from experiments.harness import OUT_OF_MEMORY, TIME_OUT
-from experiments.items import ESTIMATOR, PAGE, Item, Row
+from experiments.harness import FAILED, OUT_OF_MEMORY, TIME_OUT
+from experiments.items import BEYOND, ESTIMATOR, PAGE, Item, Row
 from experiments.methods import METHODS
 from experiments.statistics import ENOUGH_SEEDS, difference_to_published, paired_difference, spread
 from nagphormer.files import new_file
 
 OURS = "nagphormer"
+ALL_OURS = (OURS, "default", "best")
+LEADING = {
+    "table-small": (OURS, "best"),
+    "table-gophormer": ("best",),
+    "table-fixed": (OURS, "best"),
+    "table-others": ("best",),
+}
+"""Rows that are ranked, and compared with every other, in the tables that compare methods."""
+METRIC_TITLES = {"accuracy": "", "roc_auc": ", ROC-AUC"}
 REMARKS = Path(__file__).parents[1] / "docs" / "results" / "remarks.md"
 """What a reader should know: under a heading for every table and figure, some points."""
 INTRODUCTION = """# Results
@@ -58,7 +68,9 @@ with the value that leaves the method as it was.
 
 def render(folder: Path) -> Path:
     """Write `results.md` and its figures into a folder."""
-    parts = [INTRODUCTION] + [section(item, folder) for item in PAGE] + [complexity_section(folder)]
+    beyond = (item for item in BEYOND if _worth_showing(item).rows)
+    items = [section(item, folder) for item in (*PAGE, *beyond)]
+    parts = [INTRODUCTION, *items, complexity_section(folder)]
     path = folder / "results.md"
     with new_file(path) as staging:
         staging.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -73,18 +85,45 @@ def section(item: Item, folder: Path | None = None) -> str:
     elif item.name in (each.name for each in ESTIMATOR):
         parts.append(_estimator_table(item))
     else:
-        parts.append(_accuracy_table(item))
-    extra = {
-        "table-small": (_ranks, _paired, _stages),
-        "table-encoding": (_gains,),
-        "figure-readout": (_gains,),
-    }
-    parts += [text for write in extra.get(item.name, ()) if (text := write(item))]
+        item = _worth_showing(item) if item.name in LEADING else item
+        parts += [_accuracy_table(item), *_notes(item)]
+    for row in item.rows:
+        if row.method in LEADING.get(item.name, ()):
+            parts += [_ranks(item, row), _paired(item, row)]
+    extra = {"table-small": _stages, "table-encoding": _gains, "figure-readout": _gains}
+    parts += [extra[item.name](item)] if item.name in extra else []
     if folder:
         parts.append(_figure(item, folder) if item.name.startswith("figure") else "")
         parts += [f"- {remark}" for remark in _remarks(item)]
     parts.append(_provenance(item))
     return "\n\n".join(part for part in parts if part)
+
+
+def _worth_showing(item: Item) -> Item:
+    """The item with the rows of which there is something to say: a figure of the paper, or a cell of their own."""
+    own = tuple(dataset for dataset in item.datasets if dataset not in item.shared) or item.datasets
+    rows = tuple(
+        row
+        for row in item.rows
+        if any(_published(item, row, dataset) for dataset in item.datasets)
+        or any(_is_measured(row, dataset) for dataset in own)
+    )
+    return replace(item, rows=rows)
+
+
+def _is_measured(row: Row, dataset: str) -> bool:
+    """Whether there is a cell, also one that met a limit."""
+    found = (cell.read() for cell in row.tuning(dataset))
+    return any(facts and facts["outcome"] != FAILED for facts in found)
+
+
+def _notes(item: Item) -> list[str]:
+    """What has to be said of some of the rows, with their names."""
+    named: dict[str, list[str]] = {}
+    for row in item.rows:
+        if row.note:
+            named.setdefault(row.note, []).append(row.title)
+    return [f"*{'*, *'.join(titles)}*: {note}" for note, titles in named.items()]
 
 
 def _remarks(item: Item) -> list[str]:
@@ -95,7 +134,12 @@ def _remarks(item: Item) -> list[str]:
 
 def _accuracy_table(item: Item) -> str:
     rows = [[row.title, *(_accuracy(item, row, dataset) for dataset in item.datasets)] for row in item.rows]
-    return _table(["method", *map(title, item.datasets)], rows)
+    return _table(["method", *map(_heading, item.datasets)], rows)
+
+
+def _heading(dataset: str) -> str:
+    """A data set, and what is shown of it where that is not accuracy."""
+    return title(dataset) + METRIC_TITLES[judged_by(dataset)]
 
 
 def _estimator_table(item: Item) -> str:
@@ -150,8 +194,8 @@ def _accuracy(item: Item, row: Row, dataset: str) -> str:
 
 
 def _scores(row: Row, dataset: str) -> dict[int, float]:
-    """Accuracy in percent by seed."""
-    return {seed: 100 * facts[row.score] for seed, facts in row.recorded(dataset).items()}
+    """What is shown of a row, in percent, by seed."""
+    return {seed: 100 * row.shown(facts) for seed, facts in row.recorded(dataset).items()}
 
 
 def _outcome(row: Row, dataset: str) -> str:
@@ -205,23 +249,22 @@ def _is_best(item: Item, row: Row, dataset: str) -> bool:
     return bool(rivals) and sure and all(other.is_tuned(dataset) for other in (row, *rivals))
 
 
-def _ranks(item: Item) -> str:
-    """Where NAGphormer stands."""
-    ours = next((row for row in item.rows if row.method == OURS), None)
-    if ours is None:
-        return ""
+def _ranks(item: Item, ours: Row) -> str:
+    """Where a row of ours stands among the methods of others."""
+    ranked = [row for row in item.rows if row is ours or row.method not in ALL_OURS]
     told = []
     for dataset in item.datasets:
-        means = {row: mean(found) for row in item.rows if (found := _first_seeds(row, dataset))}
-        others = [row for row in item.rows if row not in means and any(cell.read() for cell in row.tuning(dataset))]
+        means = {row: mean(found) for row in ranked if (found := _first_seeds(row, dataset))}
+        others = [row for row in ranked if row not in means and any(cell.read() for cell in row.tuning(dataset))]
         if ours in means and len(means) > 1:
             ahead = [row for row in means if means[row] > means[ours]]
             text = f"{title(dataset)}: {len(ahead) + 1} of {len(means)}"
             text += "" if all(row.is_tuned(dataset) for row in (*means, *others)) else " †"
             text += f"; first: {max(ahead, key=means.__getitem__).title}" if ahead else ""
             told.append(text + (f"; not ranked: {', '.join(row.title for row in others)}" if others else ""))
+    whose = "NAGphormer's rank" if ours.method == OURS else f"The rank of {ours.title}"
     heading = (
-        f"**NAGphormer's rank** is by the mean over seeds 0 to {ENOUGH_SEEDS - 1}, which every ranked method has; the "
+        f"**{whose}** is by the mean over seeds 0 to {ENOUGH_SEEDS - 1}, which every ranked method has; the "
         "means above are over all seeds of a method, so that their order may differ. Which differences are more than "
         "chance, the intervals below tell."
     )
@@ -229,23 +272,20 @@ def _ranks(item: Item) -> str:
 
 
 def _first_seeds(row: Row, dataset: str) -> list[float]:
-    """Test accuracies of the seeds that are ranked; none where one of them is missing."""
+    """What is shown of the seeds that are ranked; none where one of them is missing."""
     scores = _scores(row, dataset)
     return [scores[seed] for seed in range(ENOUGH_SEEDS)] if set(range(ENOUGH_SEEDS)) <= scores.keys() else []
 
 
-def _paired(item: Item) -> str:
-    """NAGphormer minus every other method, on the same splits."""
-    ours = next((row for row in item.rows if row.method == OURS), None)
-    if ours is None:
-        return ""
+def _paired(item: Item, ours: Row) -> str:
+    """A row of ours minus every other, on the same splits."""
     rows = []
     for row in item.rows:
         if row is not ours:
             pairs = (paired_difference(_scores(ours, name), _scores(row, name)) for name in item.datasets)
             rows.append([row.title, *(str(pair) if pair else "–" for pair in pairs)])
-    heading = "NAGphormer minus each method on the same splits, mean and 95 % interval:"
-    return heading + "\n\n" + _table(["method", *map(title, item.datasets)], rows)
+    heading = f"{ours.title} minus each method on the same splits, mean and 95 % interval:"
+    return heading + "\n\n" + _table(["method", *map(_heading, item.datasets)], rows)
 
 
 def _stages(item: Item) -> str:

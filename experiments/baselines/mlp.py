@@ -6,7 +6,7 @@ Shapes: N nodes, F features, D hidden units, C classes
 import torch
 from torch import nn
 
-from experiments.baselines.method import FullBatch, Settings, Task
+from experiments.baselines.method import FullBatch, Settings, Task, dropped, linear
 
 
 def perceptron(input_dim: int, hidden_dim: int, output_dim: int, dropout: float, bias: bool = True) -> nn.Sequential:
@@ -32,13 +32,18 @@ class MLP(FullBatch):
         weight_decay: float = 5e-4,
     ):
         super().__init__(task)
+        self.inputs = task.factors()
         self.layers = perceptron(task.num_features, hidden_dim, task.num_classes, dropout)
         self.to(task.device)
         self.optimizer = torch.optim.Adam(self.parameters(), lr=lr, weight_decay=weight_decay)
 
     def forward(self) -> torch.Tensor:
         """Class scores of all nodes, (N, C)."""
-        return self.layers(self.task.features)
+        dropout, first, *rest = self.layers
+        hidden = linear(first, dropped(self.inputs, dropout))  # (N, F) -> (N, D)
+        for layer in rest:
+            hidden = layer(hidden)
+        return hidden  # (N, C)
 
 
 QUICK: Settings = {"hidden_dim": 64}

@@ -12,7 +12,8 @@ from torch import nn
 from torch_geometric.nn import GATConv
 from torch_geometric.utils import add_self_loops
 
-from experiments.baselines.method import FullBatch, Settings, Task
+from experiments.baselines.edges import Neighbors, attend, neighbors
+from experiments.baselines.method import FullBatch, Inputs, Settings, Task, dropped, linear
 
 
 class Polynormer(FullBatch):
@@ -40,11 +41,15 @@ class Polynormer(FullBatch):
         row_normalized: bool = False,
     ):
         super().__init__(task)
-        self.inputs = task.inputs(row_normalized)
+        self.inputs = task.factors(row_normalized)
         self.patience_from = local_epochs
         dim = num_heads * hidden_dim
         self.local_epochs, self.num_epochs = local_epochs, 0
-        self.edges = add_self_loops(task.edge_index, num_nodes=task.num_nodes)[0]  # (2, 2E+N)
+        self.edges: torch.Tensor | Neighbors
+        if task.device.startswith("cuda"):
+            self.edges = add_self_loops(task.edge_index, num_nodes=task.num_nodes)[0]  # (2, 2E+N)
+        else:
+            self.edges = neighbors(task.adjacency)
         self.embed = nn.Sequential(nn.Dropout(input_dropout), nn.Linear(task.num_features, dim), nn.Dropout(dropout))
         self.local_layers = nn.ModuleList(LocalLayer(hidden_dim, num_heads, dropout) for _ in range(num_local_layers))
         self.classify_local = nn.Linear(dim, task.num_classes)
@@ -67,7 +72,7 @@ class Polynormer(FullBatch):
 
     def forward(self) -> torch.Tensor:
         """Class scores of all nodes by the classifier of the present phase, (N, C)."""
-        hidden = self.embed(self.inputs)  # (N, F) -> (N, D)
+        hidden = self.read(self.inputs)  # (N, F) -> (N, D)
         local = torch.zeros_like(hidden)
         for layer in self.local_layers:
             hidden = layer(hidden, self.edges)
@@ -78,6 +83,11 @@ class Polynormer(FullBatch):
         for layer in self.global_layers:
             hidden = self.global_output(layer(hidden))
         return self.classify_global(hidden)
+
+    def read(self, inputs: Inputs) -> torch.Tensor:
+        """A linear map of features, with dropout before and after, (N, F) -> (N, D)."""
+        before, layer, after = self.embed
+        return after(linear(layer, dropped(inputs, before)))
 
     def get_extra_state(self) -> torch.Tensor:
         """The number of epochs, and with it the phase: `state_dict` holds it as a tensor that is never on a GPU."""
@@ -99,12 +109,21 @@ class LocalLayer(nn.Module):
         self.dropout, self.norm = nn.Dropout(dropout), nn.LayerNorm(dim)
         self.gate = initial_gate(dim)
 
-    def forward(self, hidden: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden: torch.Tensor, edges: torch.Tensor | Neighbors) -> torch.Tensor:
         """(N, D), (2, edges) -> (N, D)."""
         beta = self.gate.sigmoid()
         factor = self.factor(hidden).relu()
-        hidden = self.dropout((self.attention(hidden, edges) + self.residual(hidden)).relu())
+        hidden = self.dropout((gat(self.attention, hidden, edges) + self.residual(hidden)).relu())
         return (1 - beta) * self.norm(factor * hidden) + beta * hidden
+
+
+def gat(layer: GATConv, hidden: torch.Tensor, edges: torch.Tensor | Neighbors) -> torch.Tensor:
+    """A layer of PyG, on a CPU without a row for every edge, (N, D) -> (N, H·K)."""
+    if isinstance(edges, torch.Tensor):
+        return layer(hidden, edges)
+    values = layer.lin(hidden).unflatten(1, (layer.heads, -1))  # (N, D) -> (N, H, K)
+    source, target = ((values * weight).sum(dim=2) for weight in (layer.att_src, layer.att_dst))  # (N, H)
+    return attend(edges, source, target, values, layer.negative_slope).flatten(1)
 
 
 class GlobalLayer(nn.Module):

@@ -3,15 +3,21 @@
 Shapes: N nodes, F features, D model width, C classes
 """
 
+from typing import Any
+
 import torch
 from torch import nn
+from torch_geometric.nn import GCNConv
 from torch_geometric.nn.models import SGFormer as Layers
 
-from experiments.baselines.method import FullBatch, Settings, Task
+from experiments.baselines.method import FullBatch, Settings, Task, linear, product
 
 
 class SGFormer(FullBatch):
     """Both branches are PyG's; the attention is by the paper's formula unless told otherwise.
+
+    Each branch's first map is taken out of it, for features that are mostly zero, and sums over neighbors are sparse
+    products, for a CPU.
 
     Args:
         num_graph_layers: Layers of the GCN.
@@ -37,7 +43,7 @@ class SGFormer(FullBatch):
         row_normalized: bool = False,
     ):
         super().__init__(task)
-        self.inputs = task.inputs(row_normalized)
+        self.inputs = task.factors(row_normalized)
         self.layers = Layers(
             task.num_features,
             hidden_dim,
@@ -50,8 +56,8 @@ class SGFormer(FullBatch):
         )
         if not by_rows:
             self.layers.trans_conv.attns[0] = SimpleAttention(hidden_dim)
-        for layer in self.layers.graph_conv.convs:
-            layer.cached = True  # there is one graph: normalize it once
+        convolutions = self.layers.graph_conv.convs
+        self.layers.graph_conv.convs = nn.ModuleList(Convolution(each, task.propagation) for each in convolutions)
         self.to(task.device)
         self.one_graph = torch.zeros(task.num_nodes, dtype=torch.int64, device=task.device)
         attending = list(self.layers.trans_conv.parameters())
@@ -61,10 +67,36 @@ class SGFormer(FullBatch):
             {"params": convolving, "weight_decay": weight_decay},
         ]
         self.optimizer = torch.optim.Adam(groups, lr=lr)
+        self.graph_weight = graph_weight
+        self.read_attending = first_map(self.layers.trans_conv)
+        self.read_convolving = first_map(self.layers.graph_conv)
 
     def forward(self) -> torch.Tensor:
         """Logarithms of the class probabilities of all nodes, (N, C)."""
-        return self.layers(self.inputs, self.task.edge_index, self.one_graph)
+        attended = self.layers.trans_conv(linear(self.read_attending, self.inputs), self.one_graph)  # (N, F) -> (N, D)
+        convolved = self.layers.graph_conv(linear(self.read_convolving, self.inputs), None)  # (N, F) -> (N, D)
+        mixed = self.graph_weight * convolved + (1 - self.graph_weight) * attended
+        return self.layers.fc(mixed).log_softmax(dim=1)  # (N, D) -> (N, C)
+
+
+def first_map(branch: Any) -> nn.Linear:
+    """The linear map of features of a branch, which from now on is given what it gives."""
+    taken = branch.fcs[0]
+    branch.fcs[0] = nn.Identity()
+    return taken
+
+
+class Convolution(nn.Module):
+    """PyG's GCN layer, Â X W + b, as a sparse product: on a CPU several times as fast as its messages along edges."""
+
+    def __init__(self, layer: GCNConv, propagation: torch.Tensor):
+        super().__init__()
+        self.lin, self.bias = layer.lin, layer.bias
+        self.propagation = propagation
+
+    def forward(self, hidden: torch.Tensor, edges: None) -> torch.Tensor:
+        """(N, D) -> (N, D); PyG's branch passes edges, of which there is no need."""
+        return product(self.propagation, self.lin(hidden)) + self.bias
 
 
 class SimpleAttention(nn.Module):

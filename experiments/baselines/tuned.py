@@ -2,7 +2,8 @@
 
 A layer is dropout(relu(norm(convolution(x) + linear(x)))), where norm and the linear residual are options; a
 linear map reads the classes from the last layer. The convolutions are written as sparse products, which take a
-fraction of the memory that torch_geometric's messages along every edge do.
+fraction of the memory, and on a CPU of the time, that torch_geometric's messages along every edge do; so are the maps
+of features that are mostly zero, which take most of what is left.
 
 Shapes: N nodes, F features, D hidden units, C classes
 """
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from experiments.baselines.method import FullBatch, Settings, Task, normalized, product, to_torch
+from experiments.baselines.method import FullBatch, Inputs, Settings, Task, linear, normalized, product, to_torch
 
 Norm = Literal["layer", "batch", "none"]
 
@@ -28,9 +29,9 @@ class GCNLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(output_dim))
         nn.init.xavier_uniform_(self.linear.weight)
 
-    def forward(self, x: torch.Tensor, matrix: torch.Tensor, transposed: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Inputs, matrix: torch.Tensor, transposed: torch.Tensor) -> torch.Tensor:
         """(N, F) and Â (N, N) -> (N, D)."""
-        return product(matrix, self.linear(x), transposed) + self.bias
+        return product(matrix, linear(self.linear, x), transposed) + self.bias
 
 
 class SAGELayer(nn.Module):
@@ -41,9 +42,9 @@ class SAGELayer(nn.Module):
         self.neighbors = nn.Linear(input_dim, output_dim, bias=False)
         self.own = nn.Linear(input_dim, output_dim)
 
-    def forward(self, x: torch.Tensor, matrix: torch.Tensor, transposed: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Inputs, matrix: torch.Tensor, transposed: torch.Tensor) -> torch.Tensor:
         """(N, F) and D^-1 A (N, N) -> (N, D); maps before it averages, since D is less than F."""
-        return product(matrix, self.neighbors(x), transposed) + self.own(x)
+        return product(matrix, linear(self.neighbors, x), transposed) + linear(self.own, x)
 
 
 class TunedGNN(FullBatch):
@@ -64,7 +65,7 @@ class TunedGNN(FullBatch):
         row_normalized: bool = False,
     ):
         super().__init__(task)
-        self.inputs = task.inputs(row_normalized)
+        self.inputs = task.factors(row_normalized)
         matrix = self.aggregation(task)
         self.matrices = [to_torch(each, task.device) for each in (matrix, matrix.T.tocsr())]
         norms = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Identity}
@@ -84,13 +85,13 @@ class TunedGNN(FullBatch):
 
     def forward(self) -> torch.Tensor:
         """Class scores of all nodes, (N, C)."""
-        x = self.inputs
+        x: Inputs = self.inputs
         for number, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
             hidden = convolution(x, *self.matrices)  # (N, F) -> (N, D)
             if self.residuals:
-                hidden = hidden + self.residuals[number](x)
+                hidden = hidden + linear(self.residuals[number], x)
             x = self.dropout(norm(hidden).relu())
-        return self.classify(x)  # (N, D) -> (N, C)
+        return linear(self.classify, x)  # (N, D) -> (N, C)
 
 
 class TunedGCN(TunedGNN):

@@ -1,4 +1,6 @@
+import io
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -8,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cells, records
+from experiments import cells, harness, records
 from experiments.data import load
-from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child, _is_memory
+from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell, Grid, Limits, _Child, _is_memory, tell
 from experiments.items import Item, Row
 from experiments.measure import Budget
 from experiments.methods import METHODS
@@ -106,6 +108,61 @@ def test_progress_is_that_of_the_whole(capsys):
     assert "[1/3, " in capsys.readouterr().out
     grid().fill([logistic(), logistic(seed=1)], progress=progress)  # in the end only one more
     assert "[2/2, 0 s left]" in capsys.readouterr().out
+
+
+class Terminal(io.StringIO):
+    """What is printed, and what of it between two calls of `flush`."""
+
+    def __init__(self, is_terminal):
+        super().__init__()
+        self.is_terminal, self.pieces = is_terminal, []
+
+    def isatty(self):
+        return self.is_terminal
+
+    def flush(self):
+        self.pieces.append(self.getvalue().removeprefix("".join(self.pieces)))
+
+
+class Endless:
+    """A child that is asked so many times before it is done."""
+
+    def __init__(self, context, cell, grid):
+        self.cell, self.start, self.asked = cell, time.perf_counter() - 130, 0
+        self.process = self
+        self.sentinel, self.close = os.pipe()
+
+    def result(self):
+        self.asked += 1
+        return {"outcome": TIME_OUT} if self.asked > 2 + self.cell.seed else None
+
+    def kill(self):
+        """Nothing is there to be killed."""
+
+
+@pytest.fixture
+def endless(monkeypatch):
+    monkeypatch.setattr(harness, "_Child", Endless)
+    monkeypatch.setattr(Cell, "write", lambda cell, facts: None)
+
+
+def test_through_a_pipe_it_is_told_now_and_then_what_runs(monkeypatch, endless):
+    monkeypatch.setattr(harness, "PULSE", 0.0)
+    monkeypatch.setattr(sys, "stdout", Terminal(False))
+    grid(jobs=2).fill([logistic(), logistic(seed=3)])
+    both, *_, last = (piece for piece in sys.stdout.pieces if "running" in piece)
+    name = "cora logistic-encoding_dim=0-seed"
+    assert both == f"[0/2] running: {name}0 for 2 min, {name}3 for 2 min\n"
+    assert last == f"[1/2] running: {name}3 for 2 min\n"
+
+
+@pytest.mark.parametrize(("is_terminal", "pulse"), [(True, 0.0), (False, 30.0)])
+def test_nothing_is_told_at_a_terminal_or_before_its_time(monkeypatch, endless, is_terminal, pulse):
+    monkeypatch.setattr(harness, "PULSE", pulse)
+    monkeypatch.setattr(sys, "stdout", Terminal(is_terminal))
+    grid().fill([logistic()])
+    assert "[1/1, " in sys.stdout.getvalue()
+    assert "running" not in sys.stdout.getvalue()
 
 
 @pytest.mark.slow
@@ -305,3 +362,9 @@ def test_a_child_is_stopped_at_the_limit_and_not_before():
 
 def test_our_own_words_for_memory_are_known():
     assert _is_memory(RuntimeError("out of GPU memory"))
+
+
+def test_what_is_told_of_a_cell_is_what_it_is_judged_by():
+    facts = {"outcome": DONE, "val_accuracy": 0.8, "val_roc_auc": 0.9, "epochs": 7, "seconds": 1.0, "peak_gb": 0.5}
+    assert tell(facts).startswith("validation 80.00 after 7 epochs")  # an older cell
+    assert tell(facts | {"monitor": "roc_auc"}).startswith("validation 90.00 after 7 epochs")

@@ -55,3 +55,16 @@ def test_the_estimator_is_measured_with_its_recipe_in_another_precision_too(tmp_
     assert done.returncode == 0, done.stderr
     assert "each of 2 rows beats the commonest class on Cora\n" in done.stdout
     assert '| data set | `NodeClassifier(recipe="paper")` in bf16 | `NodeClassifier(recipe="paper")` |' in done.stdout
+
+
+def test_rivals_and_ours_run_on_graphs_that_they_were_never_tuned_on(tmp_path):
+    few = ("--quick", "--methods", "mlp", "tuned_sage", "default")
+    done = run("table-others", *few, NAGPHORMER_DATA=str(tmp_path), HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "each of 3 rows beats the commonest class on Cora\n" in done.stdout
+    assert "*MLP*, *tuned SAGE*: one setting each" in done.stdout
+
+
+def test_help_tells_how_many_seeds_a_table_takes():
+    for name, seeds in (("table-others", 3), ("table-small", 5)):
+        assert f"(default {seeds})" in " ".join(run(name, "--help").stdout.split())

@@ -7,7 +7,15 @@ from torch import nn
 
 from experiments import measure
 from experiments.baselines.method import Method
-from experiments.measure import Budget, baseline, measure_defaults, measure_ours, measure_recipe
+from experiments.measure import (
+    Budget,
+    baseline,
+    measure_best,
+    measure_default,
+    measure_defaults,
+    measure_ours,
+    measure_recipe,
+)
 from nagphormer import NodeClassifier
 from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
 from tests.experiments.small import small_task
@@ -138,20 +146,111 @@ def test_a_method_hears_of_every_validation_loss():
     assert facts["val_loss"] == pytest.approx(heard[1])
 
 
+def one_hot(found, num_classes=3):
+    return np.eye(num_classes, dtype=np.float32)[found]
+
+
 def test_accuracies_are_those_of_their_own_splits():
     labels, splits = np.asarray(GRAPH.labels), GRAPH.splits
     found = (labels + 1) % 3
     found[splits["val"][:9]] = labels[splits["val"][:9]]
     found[splits["test"][:6]] = labels[splits["test"][:6]]
-    facts = measure._accuracies(GRAPH, found)
+    facts = measure._quality(GRAPH, one_hot(found))
     assert (facts["val_accuracy"], facts["test_accuracy"]) == (9 / 18, 6 / 18)
+
+
+def test_calibration_and_log_loss_by_hand():
+    """Three of four right with a confidence of 0.8 on the test nodes; one half sure, always right, on the others."""
+    labels, splits = np.asarray(GRAPH.labels), GRAPH.splits
+    probability = 0.25 + 0.25 * one_hot(labels)
+    wrong = splits["test"][:6]
+    sure = 0.1 + 0.7 * one_hot(labels)
+    sure[wrong] = 0.1 + 0.7 * one_hot((labels[wrong] + 1) % 3)
+    probability[splits["test"]] = sure[splits["test"]]
+    facts = measure._quality(GRAPH, probability)
+    assert facts["test_accuracy"] == pytest.approx(2 / 3)
+    assert facts["test_ece"] == pytest.approx(0.8 - 2 / 3, rel=1e-5)
+    assert facts["test_log_loss"] == pytest.approx(-(2 * np.log(0.8) + np.log(0.1)) / 3, rel=1e-5)
+    assert facts["val_log_loss"] == pytest.approx(np.log(2), rel=1e-5)
+    assert "test_roc_auc" not in facts  # there are three classes
+
+
+def binary(name=None):
+    """The small graph with two classes, of which the first is the commonest."""
+    labels = (np.asarray(GRAPH.labels) == 2).astype(np.int64)
+    return dataclasses.replace(GRAPH, labels=labels, name=name)
+
+
+def test_of_two_classes_the_area_under_the_roc_curve_is_told():
+    graph = binary()
+    labels, splits = np.asarray(graph.labels), graph.splits
+    scores = np.where(labels == 1, 0.3, 0.2).astype(np.float32)  # in order, but never above one half
+    scores[splits["test"]] = 0.3  # no order at all
+    facts = measure._quality(graph, np.stack([1 - scores, scores], axis=1))
+    assert (facts["val_roc_auc"], facts["test_roc_auc"]) == (1.0, 0.5)
+    assert facts["val_accuracy"] < 1
+
+
+def test_probabilities_of_a_rival_are_its_softmax():
+    class Unsure(Scripted):
+        def infer(self):
+            return torch.log(torch.tensor([[0.5, 0.25, 0.25]])).repeat(90, 1) + 7
+
+    facts = baseline(lambda task: Unsure(task, [9]))(GRAPH, {}, 0, "cpu", Budget(1, 1))
+    labels = np.asarray(GRAPH.labels)[GRAPH.splits["test"]]
+    share = (labels == 0).mean()
+    assert facts["test_log_loss"] == pytest.approx(share * np.log(2) + (1 - share) * np.log(4), rel=1e-5)
+    assert facts["test_ece"] == pytest.approx(abs(0.5 - share), rel=1e-5)
+
+
+class Ranked(Scripted):
+    """Of two classes: each epoch's scores of class 1, in the order of the validation nodes."""
+
+    def logits(self, nodes):
+        scores = torch.tensor(self.script[int(self.epoch) - 1])
+        return torch.stack([torch.zeros(len(nodes)), scores], dim=1)
+
+    def infer(self):
+        return torch.zeros(len(self.task.labels), 2)
+
+
+def scores_of(graph, right, high, low):
+    """Scores of the validation nodes: `right` of those of class 1, and no other, are above the rest."""
+    labels = np.asarray(graph.labels)[graph.splits["val"]]
+    ones = np.flatnonzero(labels == 1)
+    scores = np.full(len(labels), low, dtype=np.float32)
+    scores[ones[:right]] = high
+    return scores.tolist()
+
+
+@pytest.mark.parametrize(("name", "epoch"), [("minesweeper", 2), ("cora", 1)])
+def test_the_epoch_is_chosen_by_what_a_data_set_is_judged_by(name, epoch):
+    graph = binary(name)
+    script = [scores_of(graph, 2, 1.0, -1.0), scores_of(graph, 5, -1.0, -2.0)]  # more are right, or in order
+    facts = baseline(lambda task: Ranked(task, script))(graph, {}, 0, "cpu", Budget(2, 2))
+    assert facts["best_epoch"] == epoch
+    assert facts["monitor"] == ("roc_auc" if name == "minesweeper" else "accuracy")
+
+
+def test_an_area_that_still_grows_is_worth_waiting_for():
+    graph = binary("minesweeper")
+    script = [scores_of(graph, right, 3.0 * right, 2.5 * right) for right in range(5)]  # the loss rises
+    facts = baseline(lambda task: Ranked(task, script))(graph, {}, 0, "cpu", Budget(5, 1))
+    assert (facts["epochs"], facts["best_epoch"]) == (5, 5)
+
+
+def test_a_loss_that_is_no_number_ends_it_whatever_is_monitored():
+    graph = binary("minesweeper")
+    script = [[float("nan")] * len(graph.splits["val"])]
+    with pytest.raises(FloatingPointError, match="epoch 1"):
+        baseline(lambda task: Ranked(task, script))(graph, {}, 0, "cpu", Budget())
 
 
 def test_the_commonest_class_is_that_of_the_training_nodes():
     labels = np.ones(90, dtype=np.int64)
     labels[GRAPH.splits["train"][:30]] = 0
     graph = dataclasses.replace(GRAPH, labels=labels)
-    assert measure._accuracies(graph, labels)["majority"] == 0.0
+    assert measure._quality(graph, one_hot(labels))["majority"] == 0.0
 
 
 def test_a_method_is_given_the_seed():
@@ -205,6 +304,18 @@ SMALL = {"hidden_dim": 16, "num_heads": 2, "encoding_dim": 2}
 
 
 @pytest.mark.usefixtures("one_thread")
+def test_ours_is_judged_by_what_it_monitors_with_its_calibrated_probabilities():
+    graph, small = binary(), {"hidden_dim": 16, "num_heads": 2, "hops": 2, "monitor": "roc_auc"}
+    facts = measure_ours(graph, small, 0, "cpu", Budget(12, 12))
+    assert facts["monitor"] == "roc_auc"
+    twin = NodeClassifier(recipe="paper", **small, epochs=12, patience=12, seed=0, device="cpu").fit(graph)
+    assert facts["val_roc_auc"] == twin.score(graph, "val", metric="roc_auc")
+    assert facts["test_ece"] == twin.score(graph, metric="ece")
+    assert facts["val_log_loss"] == twin.score(graph, "val", metric="log_loss")
+    assert measure_ours(GRAPH, SMALL, 0, "cpu", Budget(1, 1))["monitor"] == "accuracy"
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_the_recipe_is_what_its_users_have_in_the_precision_asked_for(monkeypatch):
     asked = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
@@ -238,3 +349,17 @@ def test_the_seconds_of_the_defaults_are_without_those_of_the_plain_models(monke
     monkeypatch.setattr(measure, "mlp_accuracy", lambda *rest: ended.append("mlp") or 0.5)
     facts = measure_defaults(GRAPH, SMALL, 0, "cpu", Budget(1, 1))
     assert (facts["seconds"], facts["peak_gb"], facts["mlp"]) == (0, 1.0, 0.5)
+
+
+@pytest.mark.parametrize(("function", "recipe"), [(measure_default, {}), (measure_best, {"recipe": "best"})])
+def test_ours_as_it_is_is_given_no_budget(monkeypatch, function, recipe):
+    built = []
+
+    class Fake:
+        def __init__(self, **options):
+            built.append(options)
+
+    monkeypatch.setattr(measure, "NodeClassifier", Fake)
+    monkeypatch.setattr(measure, "_measure_estimator", lambda classifier, graph, device: {"device": device})
+    assert function(GRAPH, {"monitor": "roc_auc"}, 4, "cpu", Budget()) == {"device": "cpu"}
+    assert built == [recipe | {"monitor": "roc_auc", "seed": 4, "device": "cpu"}]

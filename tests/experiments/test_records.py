@@ -204,7 +204,7 @@ def test_a_younger_setting_that_is_on_by_default_is_another_default_but_the_same
     assert all(told["nagphormer"])
     assert all(told["recipe"])
     assert all(told["transformer"])
-    assert Cell("cora", "defaults").resolved["echo_hops"] == 2
+    assert Cell("cora", "default").resolved["echo_hops"] == 2
 
 
 def test_cells_of_another_default_are_not_found(change):

@@ -1,12 +1,13 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from experiments import records, render
-from experiments.data import LARGE, SMALL
+from experiments.data import LARGE, ON_FIXED, SMALL
 from experiments.harness import DONE, FAILED, OUT_OF_MEMORY, TIME_OUT, Cell
 from experiments.items import ITEMS, PAGE, in_precision
-from experiments.methods import METHODS
+from experiments.methods import COMPARED, ELSEWHERE, METHODS
+from nagphormer import TrainConfig
 
 TABLE = replace(
     ITEMS["table-small"],
@@ -199,7 +200,7 @@ def test_limits_are_told_with_those_who_met_them():
 def test_a_study_takes_the_recipes_cell_where_it_changes_nothing():
     assert METHODS["nagphormer"].resolved("photo", {})["num_layers"] == 1
     rows = {row.title: row.tuning("photo")[0].name for row in ITEMS["figure-layers"].rows}
-    assert rows["L = 1"] == ITEMS["table-small"].rows[-1].tuning("photo")[0].name
+    assert rows["L = 1"] == TABLE.rows[-1].tuning("photo")[0].name
     assert rows["L = 2"] == "nagphormer-num_layers=2-seed0"
 
 
@@ -220,7 +221,7 @@ def test_paired_differences_are_on_common_seeds():
     record("gcn", "photo", [90.0, 91.0, 92.0], everywhere=True)
     record("nagphormer", "photo", [91.0, 92.5, 93.0, 99.0])
     record("sign", "photo", [90.0, 91.5], everywhere=True)  # twice +1.00, by chance perhaps
-    paired = render._paired(TABLE)
+    paired = render._paired(TABLE, TABLE.rows[-1])
     assert "+1.17 [" in line(paired, "GCN")
     assert line(paired, "SIGN") == "| SIGN | – | – |"
 
@@ -278,10 +279,10 @@ def test_what_a_quick_run_measured_is_shown(name):
 
 def test_every_method_has_at_most_four_settings_that_its_class_takes():
     for name, method in METHODS.items():
-        for dataset in (*SMALL, "cora", "citeseer", "dblp", "blogcatalog", "flickr", *LARGE):
+        for dataset in (*SMALL, "cora", "citeseer", "dblp", "blogcatalog", "flickr", *LARGE, "minesweeper"):
             candidates = method.settings(dataset)
             assert 1 <= len(candidates) <= 4, name
-            known = method.resolved(dataset, {})
+            known = asdict(TrainConfig()) if name == "best" else method.resolved(dataset, {}) | {"monitor": None}
             for settings in (*candidates, method.quick):
                 assert settings.keys() <= known.keys() | {"recipe"}, name
             names = [Cell(dataset, name, 0, settings).name for settings in candidates]
@@ -314,6 +315,20 @@ def test_of_settings_that_are_equally_right_the_one_with_the_lower_loss_is_chose
         record("gcn", "photo", [90.0], settings)
         change(Cell("photo", "gcn", 0, settings), val_loss=loss)
     assert TABLE.rows[0].chosen("photo") == candidates[1]
+
+
+def test_where_cells_are_judged_by_another_metric_it_chooses_settings_and_is_shown():
+    """Accuracy would choose the first setting."""
+    item = replace(TABLE, datasets=("photo", "minesweeper"), rows=TABLE.rows[:1])
+    for number, settings in enumerate(METHODS["gcn"].settings("minesweeper")):
+        record("gcn", "minesweeper", [99.0], settings, val=0.9 - 0.1 * number)
+        areas = {"val_roc_auc": 0.5 + 0.1 * number, "test_roc_auc": 0.6 + 0.1 * number}
+        change(Cell("minesweeper", "gcn", 0, settings), monitor="roc_auc", **areas)
+    record("gcn", "photo", [94.0], everywhere=True)
+    text = render.section(item)
+    assert text.count("| method | Photo | Minesweeper, ROC-AUC |") == 1
+    assert "| 90.00 ×1 |" in line(text, "GCN")
+    assert "94.00 ×1" in line(text, "GCN")
 
 
 def test_up_to_ten_seeds_are_shown():
@@ -416,13 +431,13 @@ def test_a_precision_is_compared_with_the_recipes_own_on_the_same_splits():
 def test_the_defaults_are_compared_with_the_best_of_what_was_the_default_and_two_plain_models():
     item = replace(ITEMS["defaults"], datasets=("cora", "wordnet"))
     for dataset in item.datasets:
-        record("defaults", dataset, [90.0])
+        record("default", dataset, [90.0])
         record("transformer", dataset, [85.0])
         change(Cell(dataset, "transformer"), mlp=0.7, logistic_regression=0.88)
     expected = "| WordNet | 90.00 ×1 | 85.00 ×1 | 70.00 ×1 | 88.00 ×1 | +2.00 | "
     assert line(render.section(item), "WordNet").startswith(expected)
     record("transformer", "cora", [85.0] * 3)
-    record("defaults", "cora", [90.0, 92.0, 94.0])
+    record("default", "cora", [90.0, 92.0, 94.0])
     for seed, mlp in enumerate((0.89, 0.90, 0.94)):
         change(Cell("cora", "transformer", seed), mlp=mlp, logistic_regression=0.8)
     assert "| +1.00 [" in line(render.section(item), "Cora")
@@ -437,9 +452,89 @@ def test_remarks_are_those_under_their_own_heading():
         "figure-hops": 1,
         "figure-layers": 1,
         "table-gophormer": 1,
+        "table-fixed": 2,
+        "table-others": 2,
         "table-cost": 3,
     }
     assert found["figure-hops"] == found["figure-layers"]
     assert all(
         point[0] in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" and point[-1] in ".)" for each in found.values() for point in each
     )
+
+
+def test_rows_of_ours_stand_last_once_they_have_cells():
+    item = replace(ITEMS["table-small"], datasets=("photo",))
+    assert "NAGphormer, " not in render.section(item)
+    record("best", "photo", [0.0], outcome=FAILED)
+    assert "NAGphormer, " not in render.section(item)
+    record("best", "photo", [0.0], outcome=TIME_OUT)
+    assert line(render.section(item), "NAGphormer, best") == "| NAGphormer, best | time-out |"
+    record("best", "photo", [95.5, 95.6, 95.7])
+    record("default", "photo", [95.0])
+    text = render.section(item)
+    titles = [each.split(" | ")[0] for each in text.splitlines() if each.startswith("| ")]
+    head = titles.index("| method", 1)
+    assert titles[head - 3 : head] == ["| NAGphormer", "| NAGphormer, default", "| NAGphormer, best"]
+    assert "*NAGphormer, default*, *NAGphormer, best*: `NodeClassifier` as it is, by the epochs and patience of" in text
+    assert "instead of 3,000 and 100" in text
+
+
+def test_the_best_is_ranked_among_the_methods_of_others_and_compared_with_every_row():
+    item = replace(ITEMS["table-small"], datasets=("photo",))
+    record("gcn", "photo", [94.0, 94.0, 94.0], everywhere=True)
+    record("sign", "photo", [92.0, 92.0, 92.0], everywhere=True)
+    record("nagphormer", "photo", [93.0, 93.0, 93.0])
+    before = render.section(item)
+    record("default", "photo", [96.0, 96.0, 96.0])
+    record("best", "photo", [95.0, 95.0, 95.25])
+    text = render.section(item)
+    own, best = text.split("**The rank of NAGphormer, best** is by the mean over seeds 0 to 2")
+    assert "- Photo: 2 of 3; first: GCN\n" in before
+    assert "- Photo: 2 of 3; first: GCN\n" in own  # it does not fall behind what bears its own name
+    assert "- Photo: 1 of 3\n" in best
+    compared = best.split("NAGphormer, best minus each method on the same splits")[1]
+    assert line(compared, "NAGphormer").startswith("| NAGphormer | +2.08 [")
+    assert line(compared, "NAGphormer, default").startswith("| NAGphormer, default | -0.92 [")
+    assert line(own.split("NAGphormer minus each")[1], "NAGphormer, best").startswith("| NAGphormer, best | -2.08 [")
+
+
+def test_a_rival_that_was_measured_for_another_table_alone_is_no_row_yet():
+    item = ITEMS["table-gophormer"]
+    record("mlp", "pubmed", [88.0], everywhere=True)
+    text = render.section(item)
+    assert "MLP" not in text
+    assert "(paper 87.85)" in line(text, "Gophormer")
+    assert "88.00" in line(render.section(replace(item, datasets=("pubmed",))), "MLP")  # asked for alone
+    record("mlp", "cora", [76.0, 77.0, 78.0], ELSEWHERE["mlp"])
+    text = render.section(item)
+    row = "| MLP | 77.00 ± 1.00 ×3 | – | 88.00 ×1 | – | – | – |"
+    assert line(text, "MLP") == row
+    assert "*MLP*: one setting each, fixed beforehand" in text
+    assert "at most 500 epochs" in text
+
+
+def test_tables_that_the_paper_has_not_are_on_the_page_once_they_have_cells(results):
+    text = render.render(results / "docs").read_text()
+    assert "table-fixed" not in text
+    assert "table-others" not in text
+    settings = METHODS["tuned_gcn"].settings("photo-fixed")
+    for each in settings:
+        record("tuned_gcn", "photo-fixed", [96.0], each)
+    text = render.render(results / "docs").read_text()
+    fixed = text.split("## The fixed split\n\n`python -m experiments table-fixed`\n")[1].split("## Complexity")[0]
+    head = "| method | Computers, fixed split | Photo, fixed split | CS, fixed split | Physics, fixed split |"
+    assert head in fixed
+    assert line(fixed, "tuned GCN") == "| tuned GCN | – | 96.00 ×1 | – | – |"
+    assert "Computers 94.09, Photo 96.78, CS 96.38, Physics 97.46" in fixed
+    assert "MLP" not in fixed
+    assert "table-others" not in text
+    assert (results / "results" / "photo-fixed.jsonl").is_file()
+
+
+def test_the_fixed_split_has_every_method_of_the_comparison_and_ours():
+    item = ITEMS["table-fixed"]
+    assert [row.method for row in item.rows] == [*COMPARED, "default", "best"]
+    assert item.datasets == ON_FIXED
+    assert [row.candidates("cs-fixed") for row in item.rows] == [
+        METHODS[row.method].settings("cs") for row in item.rows
+    ]

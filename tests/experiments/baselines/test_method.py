@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional
 
-from experiments.baselines.method import Task
+from experiments.baselines.method import Sparse, Task, dropped, linear, sparse
 from experiments.methods import COMPARED, METHODS
 from nagphormer import from_scipy
 from tests.experiments.small import small_task, train
@@ -116,3 +116,62 @@ def test_sparse_features_are_the_same_as_dense_ones():
     sparse = from_scipy(task.adjacency, sp.csr_array(task.features.numpy()), task.graph.labels)
     assert sp.issparse(sparse.features)
     assert torch.equal(Task(sparse).features, task.features)
+
+
+SPARSE = ("mlp", "logistic", "tuned_gcn", "tuned_sage", "sgformer", "polynormer")
+"""Methods that multiply features which are mostly zero as a sparse matrix."""
+
+
+def with_few_words(num_words=200):
+    """The same task twice: features of which 3 % are not zero, in a sparse matrix and in an array."""
+    task = small_task()
+    words = np.random.default_rng(0).random((task.num_nodes, num_words)).astype(np.float32)
+    words[words > 0.03] = 0
+    words[:, :3] = 0
+    words[np.arange(task.num_nodes), task.graph.labels] = 1
+    graph = from_scipy(task.adjacency, sp.csr_array(words), task.graph.labels)
+    graph = graph.with_splits(**task.graph.splits)
+    return Task(graph), Task(dataclasses.replace(graph, features=words))
+
+
+@pytest.mark.parametrize("name", SPARSE)
+@pytest.mark.parametrize("row_normalized", [False, True])
+def test_sparse_products_give_what_dense_ones_do(name, row_normalized):
+    known = METHODS[name].resolved("cora", {})
+    settings = {setting: 0.0 for setting in ("dropout", "input_dropout", "global_dropout") if setting in known}
+    settings |= {"row_normalized": row_normalized} if "row_normalized" in known else {}
+    few, many = (built(name, task, **METHODS[name].quick | settings) for task in with_few_words())
+    assert any(isinstance(part, Sparse) for part in vars(few).values())
+    assert not any(isinstance(part, Sparse) for part in vars(many).values())
+    torch.testing.assert_close(few.eval().infer(), many.eval().infer(), rtol=1e-4, atol=1e-5)
+    for method in (few, many):
+        train(method, 1)
+    gradients = [[each.grad for each in method.parameters() if each.grad is not None] for method in (few, many)]
+    assert len(gradients[0]) > 1
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", [small_task(), with_few_words()[1]])
+def test_features_that_lie_in_an_array_or_are_mostly_not_zero_are_multiplied_as_such(task):
+    fifth = np.zeros((task.num_nodes, 10), dtype=np.float32)
+    fifth[:, :2] = 1
+    assert torch.equal(task.factors(), task.features)
+    assert isinstance(Task(from_scipy(task.adjacency, sp.csr_array(fifth))).factors(), torch.Tensor)
+
+
+def test_dropout_of_sparse_features_leaves_out_the_same_in_both_directions():
+    torch.manual_seed(0)
+    features = with_few_words()[0].factors()
+    lost = dropped(features, torch.nn.Dropout(0.4))
+    kept, whole = lost.matrix.to_dense(), features.matrix.to_dense()
+    assert torch.equal(lost.transposed.to_dense(), kept.T)
+    assert 0.3 < 1 - (kept != 0).sum() / (whole != 0).sum() < 0.5
+    torch.testing.assert_close(kept[kept != 0], whole[kept != 0] / 0.6)
+    assert torch.equal(dropped(features, torch.nn.Dropout(0.4).eval()).matrix.to_dense(), whole)
+
+
+def test_a_map_of_sparse_features_by_hand():
+    layer = torch.nn.Linear(3, 2)
+    matrix = sp.csr_array(np.array([[0, 2, 0], [1, 0, 3]], dtype=np.float32))
+    expected = [2 * layer.weight[:, 1] + layer.bias, layer.weight[:, 0] + 3 * layer.weight[:, 2] + layer.bias]
+    torch.testing.assert_close(linear(layer, sparse(matrix)), torch.stack(expected))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from torch_geometric.nn.models import SGFormer as Layers
 
 from experiments.baselines.sgformer import SGFormer, SimpleAttention, settings
 from tests.experiments.small import accuracy, dense_adjacency, small_task, train
@@ -47,7 +48,7 @@ def test_graph_weight_one_is_the_gcn_alone():
     scale = looped.sum(axis=1) ** -0.5
     propagate = scale[:, None] * looped * scale
     running = 1 / np.sqrt(1 + 1e-5)  # BatchNorm before training: mean 0, variance 1
-    first = hidden = np.maximum(linear(branch.fcs[0], task.features.numpy()) * running, 0)
+    first = hidden = np.maximum(linear(method.read_convolving, task.features.numpy()) * running, 0)
     for layer in branch.convs:
         hidden = propagate @ hidden @ layer.lin.weight.detach().numpy().T + layer.bias.detach().numpy()
         hidden = np.maximum(hidden * running, 0) + first
@@ -59,10 +60,26 @@ def test_branches_are_added_by_weight():
     torch.manual_seed(0)
     task = small_task()
     method = SGFormer(task, graph_weight=0.3).eval()
-    attended = method.layers.trans_conv(task.features, method.one_graph)
-    convolved = method.layers.graph_conv(task.features, task.edge_index)
+    attended = method.layers.trans_conv(method.read_attending(task.features), method.one_graph)
+    convolved = method.layers.graph_conv(method.read_convolving(task.features), task.edge_index)
     expected = method.layers.fc(0.3 * convolved + 0.7 * attended).log_softmax(dim=1)
     torch.testing.assert_close(method(), expected)
+
+
+def test_it_is_what_torch_geometrics_own_layers_give():
+    """The first maps taken out of the branches and the sparse products change no more than the order of sums."""
+    task = small_task()
+    method = SGFormer(task, hidden_dim=6, num_graph_layers=3, graph_weight=0.3, by_rows=True).eval()
+    torch.manual_seed(0)
+    for parameter in method.parameters():
+        torch.nn.init.normal_(parameter)
+    twin = Layers(12, 6, 3, trans_num_layers=1, gnn_num_layers=3, graph_weight=0.3).eval()
+    state = {name.removeprefix("layers."): value for name, value in method.state_dict().items()}
+    for branch, name in (("trans_conv", "read_attending"), ("graph_conv", "read_convolving")):
+        for part in ("weight", "bias"):
+            state[f"{branch}.fcs.0.{part}"] = state.pop(f"{name}.{part}")
+    twin.load_state_dict(state)
+    torch.testing.assert_close(method(), twin(task.features, task.edge_index, method.one_graph), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("by_rows", [False, True])
