@@ -116,7 +116,8 @@ class Columns:
         if self.feature_scaling == "row":
             total = abs(rows).sum(axis=1, dtype=np.float64)
             return 1 / np.where(total > 0, total, 1.0)
-        mean = (rows**2).sum(axis=1, dtype=np.float64) / self._wide  # entry by entry, of sparse rows too
+        squares = rows.astype(np.float64) ** 2  # entry by entry, of sparse rows too; float32 holds none of 1e20
+        mean = squares.sum(axis=1) / self._wide
         return 1 / np.sqrt(np.where(mean > 0, mean, 1.0))
 
     def _scaled(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
