@@ -318,7 +318,8 @@ class NodeClassifier:
 
     def _fit_members(self, graph: Graph, members: dict[str, TrainConfig], here: Machine, limit: float) -> None:
         """Train the members of a recipe, with their tokens in memory as far as half of it goes."""
-        given = {name: value for name, value in self._settings().items() if value is not None}
+        first = next(iter(members.values()))  # has them as numbers that a file can hold
+        given = {name: getattr(first, name) for name, value in self._settings().items() if value is not None}
         run, sources = train_members(
             graph, members, here, str(self.recipe), given, time_limit=limit, room=here.memory // 2
         )
