@@ -5,7 +5,7 @@ and stands there without weights from the start; `config.yaml` is the recipe tha
 """
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from nagphormer import __version__
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file, new_folder, read_json, write_json
-from nagphormer.settings import TrainConfig, settings_to_write
+from nagphormer.settings import TrainConfig
 from nagphormer.training.ensemble import Ensemble, Part
 from nagphormer.training.plan import Plan
 from nagphormer.training.ranks import ALONE, Ranks
@@ -98,7 +98,7 @@ class EnsembleFolder:
     def _write_start(
         self, subject: Subject, recipe: str, given: dict[str, Any], configs: dict[str, TrainConfig]
     ) -> None:
-        members = {name: settings_to_write(config) for name, config in configs.items()}
+        members = {name: asdict(config) for name, config in configs.items()}  # a recipe that names all has no default
         with new_file(self.path / CONFIG) as staging:
             text = yaml.safe_dump({"version": __version__, MEMBERS: members}, sort_keys=False)
             staging.write_text(text, encoding="utf-8")
