@@ -61,6 +61,7 @@ class EnsembleFolder:
         if not self.ranks.first:
             return
         if not (self.path / MANIFEST).is_file():
+            check_vacant_run(self.path)
             self._write_start(subject, recipe, given, {name: plan.resolved for name, plan in plans.items()})
             return
         manifest, holds = _read_manifest(self.path), f"{self.path} holds a run"
