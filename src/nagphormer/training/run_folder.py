@@ -277,6 +277,11 @@ def _left_open(plan: Plan) -> dict[str, Any]:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
+    if "recipe" in read_json(folder / MANIFEST, "run", FORMAT + 1, ("graph",)):
+        raise UserError(
+            f"{folder} holds a run with several members, not of one model: give no other recipe to go on with it, or "
+            f"choose another folder"
+        )
     return read_json(folder / MANIFEST, "run", FORMAT, KEYS)
 
 
