@@ -303,6 +303,8 @@ class NodeClassifier:
         with shown(self.verbose):
             members = self._members(graph, tokens)
             given = next(iter(members.values()))
+            if len(members) == 1 and self.time_limit is not None:
+                raise UserError("time_limit is for a recipe with several members, such as recipe='best': leave it out")
             if len(members) > 1 and tokens is not None:
                 raise UserError("the members of this recipe read tokens of several kinds: leave tokens out")
             graph, here = with_splits(graph, given.seed), machine(given.device)
