@@ -16,7 +16,7 @@ from nagphormer import __version__
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file, new_folder, read_json, write_json
-from nagphormer.settings import TrainConfig
+from nagphormer.settings import TrainConfig, read_members
 from nagphormer.training.ensemble import Ensemble, Part
 from nagphormer.training.plan import Plan
 from nagphormer.training.ranks import ALONE, Ranks
@@ -55,6 +55,11 @@ class EnsembleFolder:
         if ranks.first and (folder / MANIFEST).is_file() and not is_ensemble(folder):
             raise UserError(f"{folder} holds a run of one model, not of several: choose another folder")
         return cls(folder, ranks)
+
+    def begun(self) -> dict[str, dict[str, Any]]:
+        """Settings of the members that were begun in the folder, by name; none of a vacant one."""
+        begun = read_members(self.path / CONFIG) if self.ranks.first and (self.path / MANIFEST).is_file() else {}
+        return self.ranks.agreed(begun)
 
     def begin(self, subject: Subject, graph: Graph, recipe: str, given: dict[str, Any], plans: dict[str, Plan]) -> None:
         """Write what is known before training, or see that the ensemble in the folder is this one."""
