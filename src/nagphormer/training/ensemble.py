@@ -258,7 +258,7 @@ def _train_one(
         task.metric,
         float(measure(target, probability.numpy())),
         float(log_loss(target, probability.numpy())),
-        trained - start,
+        max(trained - start, sum(record["seconds"] for record in run.best.history)),  # also of what was begun before
         time.monotonic() - trained,
     )
 
