@@ -6,7 +6,7 @@ and stands there without weights from the start; `config.yaml` is the recipe tha
 
 import os
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,8 @@ class EnsembleFolder:
 
     def member(self, name: str) -> RunFolder:
         """The folder of a member, which goes on where it was stopped."""
-        return RunFolder.take(self.path / MEMBERS / name, resume=True, ranks=self.ranks)
+        own = RunFolder.take(self.path / MEMBERS / name, resume=True, ranks=self.ranks)
+        return replace(own, whole=self.path)
 
     def finish(self, run: Ensemble) -> None:
         """Write the weights that join the members: with them the run has ended."""

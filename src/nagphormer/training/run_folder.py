@@ -55,6 +55,8 @@ class RunFolder:
     """The plan of the run in it, which goes on."""
     ranks: Ranks = ALONE
     """The processes that train together: all of them see the folder, the first one writes."""
+    whole: Path | None = None
+    """The folder of several members of which this is one: beside it tokens are kept, if not in the cache."""
 
     @classmethod
     def take(cls, path: str | os.PathLike[str], resume: bool = False, ranks: Ranks = ALONE) -> "RunFolder":
