@@ -303,6 +303,8 @@ class NodeClassifier:
         with shown(self.verbose):
             members = self._members(graph, tokens)
             given = next(iter(members.values()))
+            if len(members) == 1 and self.time_limit is not None:
+                raise UserError("time_limit is for a recipe with several members, such as recipe='best': leave it out")
             if len(members) > 1 and tokens is not None:
                 raise UserError("the members of this recipe read tokens of several kinds: leave tokens out")
             graph, here = with_splits(graph, given.seed), machine(given.device)
@@ -318,7 +320,8 @@ class NodeClassifier:
 
     def _fit_members(self, graph: Graph, members: dict[str, TrainConfig], here: Machine, limit: float) -> None:
         """Train the members of a recipe, with their tokens in memory as far as half of it goes."""
-        given = {name: value for name, value in self._settings().items() if value is not None}
+        first = next(iter(members.values()))  # has them as numbers that a file can hold
+        given = {name: getattr(first, name) for name, value in self._settings().items() if value is not None}
         run, sources = train_members(
             graph, members, here, str(self.recipe), given, time_limit=limit, room=here.memory // 2
         )

@@ -26,6 +26,8 @@ Choice = Literal["auto", "always", "never"]
 Monitor = Literal["accuracy", "loss", "macro_f1", "roc_auc", "average_precision"]
 
 RECIPES = Path(__file__).parent / "recipes"
+MEMBER_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
+"""Names of members, which are names of folders, too."""
 FIRST = "0.1.0"
 """The first release: its files hold all fields of its day, also those at their `before` value."""
 T = TypeVar("T")
@@ -338,7 +340,7 @@ def read_members(path: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(found, dict) or not all(isinstance(own, dict | None) for own in found.values()):
         raise UserError(f"{path} has members that are not names with settings, such as 'wide: {{hidden_dim: 512}}'")
     for name in found:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", str(name)):
+        if not re.fullmatch(MEMBER_NAME, str(name)):
             raise UserError(
                 f"{path} has a member {name!r}: names have letters, digits, - and _, since folders take them"
             )

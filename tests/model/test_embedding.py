@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from nagphormer.model.embedding import Embedding
+from nagphormer.model.embedding import Embedding, HopMaps
 
 TOKENS = torch.randn(5, 4, 30, generator=torch.Generator().manual_seed(1))
 
@@ -68,3 +68,43 @@ def test_every_batch_hides_other_columns_and_a_seed_repeats_them():
     assert torch.equal(drawn(embedding, seed=1), drawn(embedding, seed=1))
     torch.manual_seed(1)
     assert not torch.equal(embedding.drawn_weight(), embedding.drawn_weight())
+
+
+# a map for each hop
+
+
+def test_each_hop_goes_through_its_own_map_by_hand():
+    maps = HopMaps(2, 2, 1)
+    with torch.no_grad():
+        maps.weight.copy_(torch.tensor([[[1.0, 10]], [[100, 1000]]]))
+        maps.bias.copy_(torch.tensor([[0.5], [0.25]]))
+        assert maps(torch.tensor([[[1.0, 2], [3, 4]], [[0, 0], [0, 1]]])).tolist() == [
+            [[21.5], [4300.25]],
+            [[0.5], [1000.25]],
+        ]
+
+
+def test_maps_are_those_of_linear_layers_one_by_one():
+    maps = HopMaps(4, 30, 8)
+    found = [functional.linear(TOKENS[:, hop], maps.weight[hop], maps.bias[hop]) for hop in range(4)]
+    torch.testing.assert_close(maps(TOKENS), torch.stack(found, dim=1))
+
+
+def test_maps_start_as_torch_starts_linear_layers():
+    maps = HopMaps(3, 400, 50)
+    for part in (maps.weight, maps.bias):
+        assert part.abs().max() <= 400**-0.5
+        assert part.abs().max() > 0.95 * 400**-0.5
+        assert len({tuple(hop.flatten()[:3].tolist()) for hop in part}) == 3  # not alike
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_columns_are_hidden_from_all_maps_together(rate):
+    maps = HopMaps(4, 30, 8, rate).train()
+    kept = (drawn(maps, seed=7) != 0).any(dim=1)  # (T, F)
+    assert (kept == kept[0]).all()
+    assert kept[0].all() == (rate == 0)
+    torch.manual_seed(7)
+    expected = maps.multiply(TOKENS * kept[0] / (1 - rate), maps.weight, maps.bias)
+    torch.testing.assert_close(maps(TOKENS), expected)
+    assert maps.eval().drawn_weight() is maps.weight

@@ -9,6 +9,7 @@ from nagphormer import ModelConfig, NAGphormer, UserError
 from nagphormer.model.network import LINEAR_PACE
 
 READOUTS = ["attention", "self", "sum"]
+LABELS = torch.rand(5, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 SHAPES = {
     "two layers, three heads": {},
     "one head": {"num_heads": 1},
@@ -236,3 +237,56 @@ def test_dropout_acts_on_the_last_layers_sum_too():
         for parameter in model.layers[0].attention.out.parameters():
             parameter.zero_()
         assert not torch.allclose(model.train()(tokens), model.eval()(tokens))
+
+
+# maps of their own, and labels
+
+
+def test_with_maps_of_their_own_hops_may_not_trade_places_and_with_equal_maps_it_is_the_papers_network():
+    own, paper = formulas.randomized(untrained(own_maps=True, num_tokens=5)), formulas.randomized(untrained())
+    swapped = some_tokens()[:, [0, 2, 1, 3, 4]]
+    with torch.no_grad():
+        assert not torch.allclose(own(swapped), own(some_tokens()), atol=1e-3)
+        shared = {"embed.weight": paper.embed.weight.expand(5, 12, 7), "embed.bias": paper.embed.bias.expand(5, 12)}
+        own.load_state_dict(paper.state_dict() | shared)
+        torch.testing.assert_close(own(some_tokens()), paper(some_tokens()))
+
+
+def test_labels_are_further_tokens_each_with_its_map():
+    model, plain = formulas.randomized(untrained(label_tokens=2)), untrained().double().eval()
+    plain.load_state_dict({name: each for name, each in model.state_dict().items() if "labels" not in name})
+    maps = model.embed.labels
+    with torch.no_grad():
+        found = [LABELS[:, hop] @ maps.weight[hop].T + maps.bias[hop] for hop in range(2)]
+        hidden = torch.cat([model.embed(some_tokens()), torch.stack(found, dim=1)], dim=1)
+        torch.testing.assert_close(model(some_tokens(), labels=LABELS), plain.classify(hidden))
+
+
+def test_what_labels_got_is_left_out_of_the_attention():
+    model = formulas.randomized(untrained(label_tokens=2))
+    with torch.no_grad():
+        _, alpha = model(some_tokens(), return_attention=True, labels=LABELS)
+        whole = model.readout.attention(model.encode(model.embedded(some_tokens(), LABELS)))
+    assert (alpha.shape, whole.shape) == ((5, 4), (5, 6))
+    torch.testing.assert_close(alpha, whole[:, :4] / whole[:, :4].sum(dim=1, keepdim=True))
+
+
+@pytest.mark.parametrize("readout", ["attention", "dynamic", "sum"])
+@pytest.mark.parametrize("own_maps", [False, True])
+def test_every_weight_learns_but_what_the_papers_readout_leaves_out(readout, own_maps):
+    model = formulas.randomized(untrained(own_maps=own_maps, num_tokens=5, label_tokens=2, readout=readout)).train()
+    model(some_tokens(), labels=LABELS).square().sum().backward()
+    for name, weight in model.named_parameters():
+        if name != "readout.score.bias":  # the same for all hops
+            assert weight.grad.abs().max() > 1e-9, name
+
+
+@pytest.mark.parametrize("changes", [{"own_maps": True, "num_tokens": 3}, {"label_tokens": 2}])
+def test_what_gives_no_place_to_a_companion_says_so(changes):
+    with pytest.raises(UserError, match="gives no place to the linear classifier: say linear=False"):
+        untrained(linear_tokens=3, **changes)
+
+
+def test_a_network_that_reads_labels_asks_for_them():
+    with pytest.raises(UserError, match="this model reads 2 tokens of labels, too: give labels="):
+        untrained(label_tokens=2).double()(some_tokens())

@@ -4,7 +4,7 @@ import pytest
 import torch
 from formulas import randomized
 
-from nagphormer.model.readout import AttentionReadout, SelfReadout, SumReadout
+from nagphormer.model.readout import AttentionReadout, DynamicReadout, SelfReadout, SumReadout
 
 
 def some_tokens(num_nodes=4, hops=3, dim=6, dtype=torch.float64):
@@ -37,14 +37,17 @@ def test_self_is_hop_0_and_sum_adds_all_by_hand():
     assert SumReadout(2)(tokens).tolist() == [[6, 10]]
 
 
-@pytest.mark.parametrize("readout", [AttentionReadout(6).double(), SelfReadout(6), SumReadout(6)])
+@pytest.mark.parametrize(
+    "readout", [AttentionReadout(6).double(), DynamicReadout(6).double(), SelfReadout(6), SumReadout(6)]
+)
 def test_without_hops_every_readout_is_the_token_itself(readout):
     tokens = some_tokens(hops=0)
     assert torch.equal(readout(tokens), tokens[:, 0])
 
 
-def test_one_hop_has_all_the_attention():
-    readout, tokens = randomized(AttentionReadout(6)), some_tokens(hops=1)
+@pytest.mark.parametrize("kind", [AttentionReadout, DynamicReadout])
+def test_one_hop_has_all_the_attention(kind):
+    readout, tokens = randomized(kind(6)), some_tokens(hops=1)
     assert readout.attention(tokens).tolist() == [[1]] * 4
     torch.testing.assert_close(readout(tokens), tokens.sum(dim=1))
 
@@ -77,7 +80,34 @@ def test_what_hop_0_scores_has_no_gradient(dtype, tolerance):
     assert tokens.grad[:, 0].abs().max() < tolerance * tokens.grad[:, 1:].abs().max()
 
 
-def test_weights_of_bf16_tokens_are_float32_and_sum_to_one():
+@pytest.mark.parametrize("kind", [AttentionReadout, DynamicReadout])
+def test_weights_of_bf16_tokens_are_float32_and_sum_to_one(kind):
     torch.manual_seed(0)
-    weights = AttentionReadout(8).attention(torch.randn(50, 12, 8).bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        weights = kind(8).attention(torch.randn(50, 12, 8).bfloat16())
+    assert weights.dtype == torch.float32
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(50), rtol=0, atol=1e-6)
+
+
+def test_dynamic_attention_by_hand():
+    readout = DynamicReadout(1)
+    with torch.no_grad():
+        readout.mix.weight.copy_(torch.tensor([[1.0, 1.0]]))
+        readout.mix.bias.fill_(0)
+        readout.score.weight.fill_(math.log(2))
+    tokens = torch.tensor([[[1.0], [0.0], [-6.0]]])  # Z_0 + Z_k are 1 and -5, of which LeakyReLU makes 1 and -1
+    torch.testing.assert_close(readout.attention(tokens), torch.tensor([[0.8, 0.2]]))
+    torch.testing.assert_close(readout(tokens), torch.tensor([[1 - 0.2 * 6]]))
+
+
+def test_dynamic_attention_depends_on_hop_0():
+    readout, tokens = randomized(DynamicReadout(6)), some_tokens()
+    changed = tokens.clone()
+    changed[:, 0] *= -3
+    assert not torch.allclose(readout.attention(changed), readout.attention(tokens), atol=0.01)
+
+
+def test_every_weight_of_the_dynamic_readout_learns():
+    readout = randomized(DynamicReadout(6)).train()
+    readout(some_tokens(num_nodes=20)).square().sum().backward()
+    assert all(weight.grad.abs().max() > 1e-3 for weight in readout.parameters())

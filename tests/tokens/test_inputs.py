@@ -12,6 +12,7 @@ from nagphormer.tokens.inputs import Columns, column_exponents
 
 PATH = path_graph(4).adjacency()
 RNG = np.random.default_rng(0)
+ROOTS = [2**0.5, -(2**0.5)]
 
 
 def whole(columns):
@@ -46,7 +47,7 @@ def test_any_part_equals_that_part_of_the_whole(data):
     graph, encoding = random_graph(30, 6), RNG.standard_normal((30, 3)).astype(np.float32)
     if data.draw(st.booleans(), "sparse"):
         graph = from_scipy(graph.adjacency(), sp.csr_array(graph.features))
-    columns = Columns(graph, encoding, data.draw(st.sampled_from(["none", "standardize", "row"])))
+    columns = Columns(graph, encoding, data.draw(st.sampled_from(["none", "standardize", "row", "length"])))
     start, stop = sorted(data.draw(st.tuples(st.integers(0, 30), st.integers(0, 30))))
     first = data.draw(st.integers(0, 8))
     last = data.draw(st.integers(first + 1, 9))
@@ -55,7 +56,7 @@ def test_any_part_equals_that_part_of_the_whole(data):
     np.testing.assert_array_equal(part, whole(columns)[start:stop, first:last])
 
 
-@pytest.mark.parametrize("scaling", ["none", "standardize", "row"])
+@pytest.mark.parametrize("scaling", ["none", "standardize", "row", "length"])
 def test_sparse_features_equal_dense_ones_to_the_bit(scaling):
     dense = (RNG.random((40, 9)) < 0.3) * RNG.standard_normal((40, 9)).astype(np.float32)
     by_dense, by_sparse = with_features(dense), with_features(sp.csr_array(dense))
@@ -88,9 +89,23 @@ def test_rows_sum_to_one_in_magnitude_and_zero_rows_stay_zero():
     assert whole(columns).tolist() == [[0.25, 0.75], [-0.25, 0.75], [0, 0]]
 
 
+def test_rows_get_the_length_of_ones_and_zero_rows_stay_zero():
+    features = np.array([[3, 0, 4, 0], [-7, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, -1]], np.float32)
+    for held in (features, sp.csr_array(features)):
+        columns = Columns(with_features(held), None, "length")
+        assert whole(columns).tolist() == np.float32([[1.2, 0, 1.6, 0], [-2, 0, 0, 0], [0] * 4, [1, 1, 1, -1]]).tolist()
+        assert columns.statistics() == {}
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e20, 1e30])
+def test_rows_of_any_size_get_their_length(size):
+    columns = Columns(with_features(np.float32([[3 * size, 4 * size], [size, 0]])), None, "length")
+    np.testing.assert_allclose(whole(columns), np.array([[0.6, 0.8], [1, 0]]) * 2**0.5, rtol=1e-6)
+
+
 def test_scaling_leaves_the_encoding_alone():
     graph, encoding = random_graph(30, 3), RNG.standard_normal((30, 2)).astype(np.float32)
-    for scaling in ("standardize", "row"):
+    for scaling in ("standardize", "row", "length"):
         np.testing.assert_array_equal(whole(Columns(graph, encoding, scaling))[:, 3:], encoding)
 
 
@@ -108,7 +123,7 @@ def test_without_standardizing_there_are_no_statistics():
     assert Columns(random_graph(), None).statistics() == {}
 
 
-@pytest.mark.parametrize("scaling", ["none", "standardize", "row"])
+@pytest.mark.parametrize("scaling", ["none", "standardize", "row", "length"])
 def test_affine_parts_give_what_is_read(scaling):
     dense = (RNG.random((40, 9)) < 0.3) * RNG.standard_normal((40, 9)).astype(np.float32)
     dense[3] = dense[:, 5] = 0
@@ -124,10 +139,10 @@ def test_affine_parts_give_what_is_read(scaling):
 def test_affine_parts_leave_the_encoding_out_and_the_graph_alone():
     features = sp.csr_array(np.array([[1, 0], [0, -4], [0, 0]], np.float32))
     graph = from_scipy(sp.csr_array((3, 3)), features)
-    for scaling, values in (("none", [1, -4]), ("standardize", [1, -4]), ("row", [1, -1])):
+    for scaling, values in (("none", [1, -4]), ("standardize", [1, -4]), ("row", [1, -1]), ("length", ROOTS)):
         parts, mean, _ = Columns(graph, np.ones((3, 2), np.float32), scaling).affine_parts()
         assert (parts.shape, len(mean)) == ((3, 2), 2)
-        assert parts.data.tolist() == values
+        assert parts.data.tolist() == np.float32(values).tolist()
     assert graph.features.data.tolist() == [1, -4]
 
 

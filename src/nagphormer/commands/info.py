@@ -45,23 +45,23 @@ def run(
 
 
 def _describe_run(run: str, verify: bool) -> None:
-    from nagphormer.data.datasets import find
     from nagphormer.training.ensemble_folder import is_ensemble
     from nagphormer.training.summary import summarize_members, summarize_run, verify_run
 
     if is_ensemble(Path(run)):
         facts = summarize_members(run, verify)
-        told = facts | {
-            "members": facts["members"] and "",
+        told = {name: value for name, value in facts.items() if name != "members"} | {
             "class_names": facts["class_names"] and ", ".join(facts["class_names"]),
+            "can": ", ".join(facts["can"]),
         }
         rows = [
             f"  {each['name']:<18} weight {each['weight']:.2f}, validation {each['score']:.4f}, log loss "
             f"{each['loss']:.4f}, {each['train_seconds']:.1f} s to train, {each['predict_seconds']:.0f} s to predict a "
             f"million nodes"
-            for each in facts["members"] or []
+            for each in facts["members"]
         ]
         result(facts, "\n".join([table(told), *rows]))
+        _say_what_next(run, facts)
         return
     if verify:
         verify_run(run)
@@ -76,6 +76,13 @@ def _describe_run(run: str, verify: bool) -> None:
         "can": ", ".join(facts["can"]),
     }
     result(facts, table({name: shown.get(name, value) for name, value in facts.items() if name != "class_names"}))
+    _say_what_next(run, facts)
+
+
+def _say_what_next(run: str, facts: dict[str, Any]) -> None:
+    """The command that goes on with a run, or uses it."""
+    from nagphormer.data.datasets import find
+
     graph = facts["graph"] if facts["graph"] and find(facts["graph"]) else "GRAPH"
     if "resume" in facts["can"]:
         say_next("train", graph, "--out", run, "--resume")

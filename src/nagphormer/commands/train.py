@@ -77,6 +77,8 @@ def run(
             raise UserError(f"the members of recipe {recipe} read tokens of several kinds: leave --tokens out")
         if not several and (time_limit is not None or disk is not None):
             raise UserError("--time-limit and --disk are for a recipe with several members, such as --recipe best")
+        if several and tensorboard:
+            raise UserError(f"--tensorboard is for one model, and recipe {recipe} has several members: leave it out")
         folder = None if several else RunFolder.take(out, resume, ranks)
         if folder is not None and folder.begun is not None and recipe is None:  # its settings are not today's defaults
             given = replace(folder.begun.given, **{name: each for name, each in settings.items() if each is not None})

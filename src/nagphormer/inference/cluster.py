@@ -69,7 +69,7 @@ def write_data_set(
                 "nagphormer prepare and give it with --tokens"
             )
         check_store(TokenStore.open(store), graph, each.best.plan.tokens, each.fitted)
-        given = store if isinstance(run, Run) else None  # each of several members finds its own
+    given = tokens or (store if isinstance(run, Run) else None)  # each of several members finds its own
     count = -(-graph.num_nodes // PART_ROWS)
     with new_folder(out) as folder, connected(address) as ray:
         run_path, graph_path, folder_path = (str(Path(path).absolute()) for path in (place, shared, folder))

@@ -14,6 +14,8 @@ from nagphormer.settings import ModelConfig
 
 SHARE = 4
 """A hop gets a quarter of the network's width."""
+NARROWEST = 4
+"""Columns of a hop at least: normalized, one is always 0 and two are 1 and -1."""
 
 
 class HopMLP(Classifier):
@@ -26,7 +28,7 @@ class HopMLP(Classifier):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config
-        width, dim = max(config.hidden_dim // SHARE, 1), config.hidden_dim
+        width, dim = max(config.hidden_dim // SHARE, NARROWEST), config.hidden_dim
         num_tokens = config.num_tokens + config.label_tokens
         self.embed = HopMaps(config.num_tokens, config.input_dim, width, config.feature_dropout)
         if config.label_tokens:

@@ -73,6 +73,8 @@ def hop_tokens(
     fitted = None if statistics is None else Fitted.given(statistics)
     if fitted is not None:
         graph, tokens = fitted.arranged(graph), fitted.settings(tokens)
+    elif not tokens.reduces(graph.num_features):
+        tokens = replace(tokens, reduce_dim=0)  # nothing is reduced, and runs and stores shall agree on that
     return make_tokens(graph, tokens, out, memory, device, cluster, fitted)
 
 

@@ -47,6 +47,7 @@ class Columns:
         elif feature_scaling == "standardize":
             self._mean, self._std = self._measured()
         reduced = TokenSettings(reduce_dim=reduce_dim).reduces(self._wide)
+        self._mostly_zeros = reduced and graph.sparse  # whatever container they lie in, so that vectors are the same
         self.components = components
         """What features are reduced by, (F, d) float32, or None."""
         if reduced and components is None:
@@ -94,26 +95,35 @@ class Columns:
         return self._mean, self._std
 
     def rows(self, start: int, stop: int) -> Any:
-        """Raw features of some nodes, by row scaled where that is asked for, (R, F): sparse ones stay so."""
+        """Features of some nodes that are to be reduced, by row scaled where that is asked for, (R, F).
+
+        They are SciPy's CSR where features are mostly zeros.
+        """
         rows = self._features[start:stop]
-        rows = sp.csr_array(rows, dtype=np.float32) if sp.issparse(rows) else np.asarray(rows, np.float32)
+        if not sp.issparse(rows):
+            rows = np.asarray(rows, np.float32)
+        if self._mostly_zeros:
+            rows = sp.csr_array(rows, dtype=np.float32)
+        elif sp.issparse(rows):
+            rows = rows.toarray()
         if not self._by_row:
             return rows
         factors = self._row_factors(rows).astype(np.float32)[:, None]
-        return sp.csr_array(sp.csr_array(rows).multiply(factors)) if sp.issparse(rows) else rows * factors
+        return sp.csr_array(rows.multiply(factors)) if self._mostly_zeros else rows * factors
 
     def _row_factors(self, rows: Any) -> np.ndarray:
         """What rows are multiplied by, (R,) float64: `row` makes them sum to one, `length` gives them length √F."""
         if self.feature_scaling == "row":
             total = abs(rows).sum(axis=1, dtype=np.float64)
             return 1 / np.where(total > 0, total, 1.0)
-        mean = (rows**2).sum(axis=1, dtype=np.float64) / self._wide  # entry by entry, of sparse rows too
+        squares = rows.astype(np.float64) ** 2  # entry by entry, of sparse rows too; float32 holds none of 1e20
+        mean = squares.sum(axis=1) / self._wide
         return 1 / np.sqrt(np.where(mean > 0, mean, 1.0))
 
     def _scaled(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
         if self.components is not None:
             part = slice(first, last)
-            return product(self.rows(start, stop), self._folded[:, part]) - self._offset[part]
+            return self._product(start, stop, self._folded[:, part]) - self._offset[part]
         if self.feature_scaling == "row":
             whole = self._raw(start, stop, 0, self.num_features)
             total = np.abs(whole).sum(axis=1, keepdims=True, dtype=np.float64)
@@ -125,6 +135,16 @@ class Columns:
         if self._mean is None or self._std is None:
             return raw
         return ((raw - self._mean[first:last]) / self._std[first:last]).astype(np.float32)
+
+    def _product(self, start: int, stop: int, weight: np.ndarray) -> np.ndarray:
+        """Features of some nodes times a weight, (R, d); of dense ones a few rows at a time.
+
+        They, too, as a sparse matrix: how NumPy's products are rounded depends on how rows and columns are cut.
+        """
+        rows = max(stop - start, 1) if self._mostly_zeros else max(16, PIECE_VALUES // self._wide)
+        starts = range(start, stop, rows)
+        parts = [product(sp.csr_array(self.rows(each, min(each + rows, stop))), weight) for each in starts]
+        return np.concatenate(parts) if parts else np.zeros((0, weight.shape[1]), np.float32)
 
     def _raw(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
         rows = self._features[start:stop]

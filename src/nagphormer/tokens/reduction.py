@@ -65,7 +65,8 @@ def _gram(columns: Scaled, basis: np.ndarray) -> np.ndarray:
     """X̃ᵀX̃ · basis, (F, p)."""
     weight, offset = folded(columns, basis)
     image, total = np.zeros(basis.shape), np.zeros(basis.shape[1])
-    rows = max(1, PIECE_VALUES // basis.shape[1])
+    held = basis.shape[1] if sp.issparse(columns.rows(0, 1)) else len(basis)  # dense rows are wider than their scores
+    rows = max(1, PIECE_VALUES // held)
     for start in range(0, columns.num_nodes, rows):
         piece = columns.rows(start, min(start + rows, columns.num_nodes))
         scores = product(piece, weight) - offset  # X̃ · basis, (R, p)

@@ -31,6 +31,7 @@ from nagphormer.training.batches import TokenSource
 from nagphormer.training.calibration import temperature
 from nagphormer.training.forward import forward
 from nagphormer.training.plan import Plan, decide
+from nagphormer.training.ranks import ALONE
 from nagphormer.training.run import Run, Subject, train
 from nagphormer.training.sources import Made
 from nagphormer.training.task import Task
@@ -184,20 +185,20 @@ def train_members(
         The ensemble, and the tokens of its members by name.
     """
     start = time.monotonic()
-    subject = Subject.of(graph)
-    plans = _that_fit(graph, {name: decide(graph, config, here) for name, config in configs.items()}, room)
+    subject, ranks = Subject.of(graph), ALONE if folder is None else folder.ranks
+    plans = ranks.agreed(_planned(graph, configs, here, folder, room))
     if folder is not None:
         folder.begin(subject, graph, recipe, given, plans)
     made: Made = {}
     trained: list[_Trained] = []
     sources: dict[str, TokenSource] = {}
     for number, (name, plan) in enumerate(plans.items(), start=1):
-        left = time_limit - (time.monotonic() - start) - _seconds_to_predict(trained, graph)
-        if trained and left < _least_time(trained):
+        left = ranks.agreed(time_limit - (time.monotonic() - start) - _seconds_to_predict(trained, graph))
+        if ranks.agreed(bool(trained) and left < _least_time(trained)):
             note(f"{len(plans) - number + 1} of {len(plans)} members are left out: {max(left, 0):.0f} s are left")
             break
         limit = inf if number == 1 else time.monotonic() + left
-        told = f"; {left:.0f} s are left" if left < inf else ""
+        told = f"; {max(left, 0):.0f} s are left" if left < inf else ""
         note(f"member {number} of {len(plans)}, {name}{told}")
         found = _train_one(graph, name, plan, here, folder, made, limit)
         if found is not None:
@@ -257,7 +258,7 @@ def _train_one(
         task.metric,
         float(measure(target, probability.numpy())),
         float(log_loss(target, probability.numpy())),
-        trained - start,
+        max(trained - start, sum(record["seconds"] for record in run.best.history)),  # also of what was begun before
         time.monotonic() - trained,
     )
 
@@ -315,6 +316,22 @@ def _surprise(probability: torch.Tensor, target: torch.Tensor) -> float:
     if target.ndim == 2:
         return -float(torch.where(target > 0, kept.log(), (1 - kept).log()).mean())
     return -float(kept.gather(1, target[:, None].long()).log().mean())
+
+
+def _planned(
+    graph: Graph, configs: dict[str, TrainConfig], here: Machine, folder: EnsembleFolder | None, room: float
+) -> dict[str, Plan]:
+    """The plans of the members; where they were begun, they go on as they were, whatever the machine is like now."""
+    begun = {} if folder is None else folder.begun()
+    plans = {}
+    for name, config in configs.items():
+        own = None
+        if folder is not None and name in begun:
+            config, own = replace(config, edge_copies=begun[name]["edge_copies"]), folder.member(name).begun
+        plans[name] = decide(graph, config, here, begun=own)
+    if not begun:
+        return _that_fit(graph, plans, room)
+    return {name: plan for name, plan in plans.items() if name in begun}
 
 
 def _that_fit(graph: Graph, plans: dict[str, Plan], room: float) -> dict[str, Plan]:

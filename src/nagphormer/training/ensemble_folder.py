@@ -5,8 +5,9 @@ and stands there without weights from the start; `config.yaml` is the recipe tha
 """
 
 import os
-from dataclasses import dataclass, fields
-from math import inf
+import re
+from dataclasses import asdict, dataclass, fields, replace
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from nagphormer import __version__
 from nagphormer.data.graph import Graph
 from nagphormer.errors import UserError
 from nagphormer.files import new_file, new_folder, read_json, write_json
-from nagphormer.settings import TrainConfig, settings_to_write
+from nagphormer.settings import MEMBER_NAME, TrainConfig, read_members
 from nagphormer.training.ensemble import Ensemble, Part
 from nagphormer.training.plan import Plan
 from nagphormer.training.ranks import ALONE, Ranks
@@ -56,11 +57,17 @@ class EnsembleFolder:
             raise UserError(f"{folder} holds a run of one model, not of several: choose another folder")
         return cls(folder, ranks)
 
+    def begun(self) -> dict[str, dict[str, Any]]:
+        """Settings of the members that were begun in the folder, by name; none of a vacant one."""
+        begun = read_members(self.path / CONFIG) if self.ranks.first and (self.path / MANIFEST).is_file() else {}
+        return self.ranks.agreed(begun)
+
     def begin(self, subject: Subject, graph: Graph, recipe: str, given: dict[str, Any], plans: dict[str, Plan]) -> None:
         """Write what is known before training, or see that the ensemble in the folder is this one."""
         if not self.ranks.first:
             return
         if not (self.path / MANIFEST).is_file():
+            check_vacant_run(self.path)
             self._write_start(subject, recipe, given, {name: plan.resolved for name, plan in plans.items()})
             return
         manifest, holds = _read_manifest(self.path), f"{self.path} holds a run"
@@ -79,7 +86,8 @@ class EnsembleFolder:
 
     def member(self, name: str) -> RunFolder:
         """The folder of a member, which goes on where it was stopped."""
-        return RunFolder.take(self.path / MEMBERS / name, resume=True, ranks=self.ranks)
+        own = RunFolder.take(self.path / MEMBERS / name, resume=True, ranks=self.ranks)
+        return replace(own, whole=self.path)
 
     def finish(self, run: Ensemble) -> None:
         """Write the weights that join the members: with them the run has ended."""
@@ -98,7 +106,7 @@ class EnsembleFolder:
     def _write_start(
         self, subject: Subject, recipe: str, given: dict[str, Any], configs: dict[str, TrainConfig]
     ) -> None:
-        members = {name: settings_to_write(config) for name, config in configs.items()}
+        members = {name: asdict(config) for name, config in configs.items()}  # a recipe that names all has no default
         with new_file(self.path / CONFIG) as staging:
             text = yaml.safe_dump({"version": __version__, MEMBERS: members}, sort_keys=False)
             staging.write_text(text, encoding="utf-8")
@@ -127,22 +135,15 @@ def load_trained(path: str | os.PathLike[str]) -> Run | Ensemble:
     manifest = _read_manifest(folder)
     if not has_ended(manifest):
         raise UserError(f"the run in {folder} has not ended: go on with nagphormer train … --out {folder} --resume")
-    parts = []
-    try:
-        for facts in manifest[MEMBERS]:
-            known = {each.name: facts[each.name] for each in fields(Part) if each.name != "run"}
-            parts.append(Part(run=load_run(folder / MEMBERS / facts["name"]), **known))
-        weights = [part.weight for part in parts]
-        if not (all(0 <= weight <= 1 for weight in weights) and abs(sum(weights) - 1) < 1e-6):
-            raise ValueError(f"its weights are {weights}")
-        heat = manifest["temperature"]
-        if not (isinstance(heat, float) and 0 < heat < inf):
-            raise ValueError(f"its temperature is {heat!r}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{folder / MANIFEST} is damaged ({error}): train again") from error
-    subject = read_subject(folder, manifest)
-    told = {"recipe": manifest["recipe"], "given": manifest["given"]}
-    return Ensemble(**vars(subject), parts=tuple(parts), temperature=heat, **told)
+    subject, parts = read_subject(folder, manifest), []
+    for facts in manifest[MEMBERS]:
+        place = folder / MEMBERS / facts["name"]
+        run = load_run(place)
+        if (run.classes, run.graph.fingerprint) != (subject.classes, subject.graph.fingerprint):
+            raise UserError(f"{place} is no member of the run in {folder}: it was trained on other classes or nodes")
+        parts.append(Part(run=run, **{each.name: facts[each.name] for each in fields(Part) if each.name != "run"}))
+    told = {name: manifest[name] for name in ("temperature", "recipe", "given")}
+    return Ensemble(**vars(subject), parts=tuple(parts), **told)
 
 
 def is_ensemble(folder: Path) -> bool:
@@ -188,4 +189,29 @@ def write_trained(path: str | os.PathLike[str], run: Run | Ensemble) -> None:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    return read_json(folder / MANIFEST, "run", FORMAT, ("graph", "num_classes", "class_names", "recipe", "given"))
+    keys = ("graph", "num_classes", "class_names", "multi_label", "tokens", "recipe", "given")
+    manifest = read_json(folder / MANIFEST, "run", FORMAT, keys)
+    try:
+        _check_members(manifest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / MANIFEST} is damaged ({error}): train again") from error
+    return manifest
+
+
+def _check_members(manifest: dict[str, Any]) -> None:
+    """Raise what is wrong with what a manifest says of its members."""
+    if not isinstance(manifest["given"], dict):
+        raise TypeError(f"what was given is {manifest['given']!r}")
+    if not has_ended(manifest):
+        return
+    for facts in manifest[MEMBERS]:
+        if not re.fullmatch(MEMBER_NAME, facts["name"]):
+            raise ValueError(f"a member is called {facts['name']!r}")
+        for each in fields(Part):
+            if each.name not in ("name", "run") and not isfinite(facts[each.name]):
+                raise ValueError(f"{each.name} of {facts['name']} is {facts[each.name]}")
+    weights, heat = [facts["weight"] for facts in manifest[MEMBERS]], manifest["temperature"]
+    if not (all(0 <= weight <= 1 for weight in weights) and abs(sum(weights) - 1) < 1e-6):
+        raise ValueError(f"its weights are {weights}")
+    if not (isinstance(heat, float) and 0 < heat < inf):
+        raise ValueError(f"its temperature is {heat!r}")

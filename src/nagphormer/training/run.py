@@ -202,7 +202,8 @@ def train(
                 f"making tokens of {config.hops} hops", "lower hops, or prepare them with nagphormer prepare"
             ),
         ):
-            source = training_source(graph, plan, here.device, store, folder.path if folder else None, made)
+            place = None if folder is None else folder.whole or folder.path
+            source = training_source(graph, plan, here.device, store, place, made)
         if folder is not None and (ended := folder.ended(plan)) is not None:
             return ended, source
         with memory_explained(

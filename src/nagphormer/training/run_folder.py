@@ -55,6 +55,8 @@ class RunFolder:
     """The plan of the run in it, which goes on."""
     ranks: Ranks = ALONE
     """The processes that train together: all of them see the folder, the first one writes."""
+    whole: Path | None = None
+    """The folder of several members of which this is one: beside it tokens are kept, if not in the cache."""
 
     @classmethod
     def take(cls, path: str | os.PathLike[str], resume: bool = False, ranks: Ranks = ALONE) -> "RunFolder":
@@ -277,6 +279,11 @@ def _left_open(plan: Plan) -> dict[str, Any]:
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
+    if "recipe" in read_json(folder / MANIFEST, "run", FORMAT + 1, ("graph",)):
+        raise UserError(
+            f"{folder} holds a run with several members, not of one model: give no other recipe to go on with it, or "
+            f"choose another folder"
+        )
     return read_json(folder / MANIFEST, "run", FORMAT, KEYS)
 
 

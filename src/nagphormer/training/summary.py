@@ -60,10 +60,10 @@ def summarize_members(path: str | os.PathLike[str], verify: bool = False) -> dic
         verify: also see that the weights of all members fit.
     """
     folder = Path(path)
-    if verify:
-        load_trained(folder)
     manifest, subject = read_start_of(folder)
     ended = has_ended(manifest)
+    if verify and ended:
+        load_trained(folder)
     rows = manifest.get(MEMBERS, [])
     return {
         "run": str(folder),
@@ -80,6 +80,7 @@ def summarize_members(path: str | os.PathLike[str], verify: bool = False) -> dic
         "fingerprint": subject.graph.fingerprint,
         "versions": manifest.get("versions", {}),
         "can": ["evaluate", "predict"] if ended else ["resume"],
+        **({"weights": "fit"} if verify and ended else {}),
     }
 
 
