@@ -17,7 +17,7 @@ KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text
 SECTIONS = {
     "The tokens": "hops encoding_dim feature_scaling reduce_dim label_hops edge_copies",
     "The network": "network hidden_dim num_layers num_heads dropout attention_dropout readout own_maps "
-    "feature_dropout linear",
+    "feature_dropout token_dropout linear",
     "Training": "",
     "The machine": "precision project_first device seed",
 }

@@ -16,6 +16,7 @@ NAMES = ("ash", "birch", "cedar", "date")
 SETTINGS = {
     "network": "transformer",
     "own_maps": False,
+    "token_dropout": 0.0,
     "reduce_dim": 0,
     "label_hops": 0,
     "edge_copies": 0,

@@ -145,6 +145,8 @@ class NodeClassifier:
     """Share of the target that is spread over all classes alike."""
     time_limit: str | float | None
     """For a recipe with several members: how long fitting and predicting all nodes may take, such as 10m; seconds."""
+    token_dropout: float | None
+    """Share of the tokens beside hop 0 that are hidden from each node in training an mlp."""
     classes_: np.ndarray
     """(C,) names of the classes, or 0 … C-1; columns of `predict_proba` follow it."""
     config_: TrainConfig
@@ -208,6 +210,7 @@ class NodeClassifier:
         edge_copies: int | None = None,
         label_smoothing: float | None = None,
         time_limit: str | float | None = None,
+        token_dropout: float | None = None,
     ):
         self.hops = hops
         self.encoding_dim = encoding_dim
@@ -246,6 +249,7 @@ class NodeClassifier:
         self.edge_copies = edge_copies
         self.label_smoothing = label_smoothing
         self.time_limit = time_limit
+        self.token_dropout = token_dropout
 
     @classmethod
     def _names(cls) -> list[str]:

@@ -123,6 +123,8 @@ class NetworkConfig:
     """What reads the tokens: the paper's transformer, an mlp with a map of its own for each hop, or a linear map."""
     own_maps: bool = since("0.2.0", before=False, default=False)
     """Give each hop an embedding of its own in the transformer, too; the paper's hops share one."""
+    token_dropout: float = since("0.2.0", before=0.0, default=0.0)
+    """Share of the tokens beside hop 0 that are hidden from each node in training an mlp."""
 
     def __post_init__(self) -> None:
         _check_values(self)
@@ -130,7 +132,7 @@ class NetworkConfig:
         _check_least(self, 0, "num_layers")
         if self.hidden_dim % self.num_heads:
             raise UserError(f"hidden_dim={self.hidden_dim} is not a multiple of num_heads={self.num_heads}")
-        _check_shares(self, "dropout", "attention_dropout")
+        _check_shares(self, "dropout", "attention_dropout", "token_dropout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +166,7 @@ class TrainConfig(NetworkConfig):
     hidden_dim: int = 512
     dropout: float = 0.5
     network: Network = since("0.2.0", before="transformer", default="mlp")  # noqa: RUF009 (a field)
+    token_dropout: float = since("0.2.0", before=0.0, default=0.5)
     hops: int = 3
     """K: every node gets K+1 tokens."""
     encoding_dim: int = 0

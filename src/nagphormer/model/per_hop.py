@@ -35,7 +35,7 @@ class HopMLP(Classifier):
             self.embed.labels = HopMaps(config.label_tokens, config.num_classes, width)
         self.scale = nn.Parameter(torch.ones(num_tokens, width))
         self.shift = nn.Parameter(torch.zeros(num_tokens, width))
-        self.dropout = Dropout(config.dropout)
+        self.dropout, self._hidden = Dropout(config.dropout), config.token_dropout
         self.body = nn.Linear(num_tokens * width, dim)
         self.norm = nn.LayerNorm(dim)
         self.head = nn.Linear(dim, config.num_classes)
@@ -43,8 +43,16 @@ class HopMLP(Classifier):
     def represent(self, hidden: torch.Tensor) -> torch.Tensor:
         """(B, T, W) -> (B, D)."""
         normed = functional.layer_norm(hidden, hidden.shape[-1:]) * self.scale + self.shift
-        mixed = self.body(self.dropout(functional.gelu(normed)).flatten(1))  # (B, T, W) -> (B, D)
+        shown = self._without_some(functional.gelu(normed))
+        mixed = self.body(self.dropout(shown).flatten(1))  # (B, T, W) -> (B, D)
         return functional.gelu(self.norm(mixed))
+
+    def _without_some(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Tokens, (B, T, W), of which training hides some behind hop 0, so that no node leans on one of them alone."""
+        if not self.training or self._hidden == 0 or tokens.shape[1] == 1:
+            return tokens
+        kept = (torch.rand(tokens.shape[0], tokens.shape[1] - 1, 1, device=tokens.device) >= self._hidden).to(tokens)
+        return torch.cat([tokens[:, :1], tokens[:, 1:] * (kept / (1 - self._hidden))], dim=1)
 
     def scores(self, hidden: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """(B, T, W) -> (B, C)."""
