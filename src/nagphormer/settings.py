@@ -203,7 +203,7 @@ class TrainConfig(NetworkConfig):
     """Nodes of an update; by default an eighth of the training nodes, from 16 to 1000."""
     epochs: int = 2000
     """Passes over the training nodes, at most."""
-    patience: int = 50
+    patience: int = 30
     """Epochs to go on without a better value of what is monitored, or a lower loss, on the validation nodes."""
     averaging: float = since("0.1.0", before=0.0, default=0.85)
     """Share of earlier epochs in the weights that are validated and kept; 0 for each epoch's own, as in the paper."""

@@ -27,7 +27,7 @@ def test_settings_are_the_same_however_a_file_writes_them():
 
 
 def test_the_estimator_is_measured_with_the_budget_it_has_anyway():
-    for config in (TrainConfig(), *(resolve("paper", dataset, {}) for dataset in AT_HAND)):
+    for config in (resolve("transformer", None, {}), *(resolve("paper", dataset, {}) for dataset in AT_HAND)):
         assert (config.epochs, config.patience) == (OWN.epochs, OWN.patience)
 
 

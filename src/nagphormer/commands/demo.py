@@ -19,7 +19,7 @@ def run(*, out: Path = Path("nagphormer-demo")) -> None:
     from nagphormer.metrics import accuracy
     from nagphormer.tokens.hop2token import make_tokens
     from nagphormer.training.comparison import logistic_accuracy, mlp_accuracy
-    from nagphormer.training.plan import decide
+    from nagphormer.training.plan import choose_tokens, decide
     from nagphormer.training.run import train
     from nagphormer.training.run_folder import RunFolder
 
@@ -33,7 +33,7 @@ def run(*, out: Path = Path("nagphormer-demo")) -> None:
         f"{graph.num_classes} fields; {facts['homophily']:.0%} of citations stay within a field"
     )
     config, here = TrainConfig(), machine()
-    wanted = config.tokens("none")
+    wanted = choose_tokens(graph, config)
     with timed("2. Hop tokens"):
         store = make_tokens(graph, wanted, out / wanted.folder_name(graph.fingerprint))
     say(f"  {describe_store(store)}")
