@@ -198,7 +198,7 @@ def train_members(
             note(f"{len(plans) - number + 1} of {len(plans)} members are left out: {max(left, 0):.0f} s are left")
             break
         limit = inf if number == 1 else time.monotonic() + left
-        told = f"; {max(left, 0):.0f} s are left" if left < inf else ""
+        told = f"; {max(left, 0):.0f} s are left" if left < inf else _expected(trained, len(plans))
         note(f"member {number} of {len(plans)}, {name}{told}")
         found = _train_one(graph, name, plan, here, folder, made, limit)
         if found is not None:
@@ -367,6 +367,14 @@ def _that_fit(graph: Graph, plans: dict[str, Plan], room: float) -> dict[str, Pl
 def _seconds_to_predict(trained: list[_Trained], graph: Graph) -> float:
     """Seconds that all members so far would take to predict every node."""
     return sum(each.predict_seconds / max(len(each.probability), 1) * graph.num_nodes for each in trained)
+
+
+def _expected(trained: list[_Trained], count: int) -> str:
+    """How long the rest of so many members will take, in words, once one was trained."""
+    if not trained:
+        return ""
+    mean = sum(each.train_seconds for each in trained) / len(trained)
+    return f"; the rest takes about {mean * (count - len(trained)):.0f} s"
 
 
 def _least_time(trained: list[_Trained]) -> float:
