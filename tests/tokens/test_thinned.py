@@ -53,7 +53,7 @@ def test_no_node_keeps_all_its_edges_or_none_because_of_its_number():
     share = np.asarray(thinned(LARGE).degrees) / np.maximum(LARGE.degrees, 1)
     wide = LARGE.degrees >= 30
     assert wide.sum() > 30
-    assert 0.1 < share[wide].min()
+    assert share[wide].min() > 0.1
     assert share[wide].max() < 0.9
     for offset in (0, 1):
         assert abs(share[offset::2].mean() - share.mean()) < 0.05
