@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+import yaml
 
 from nagphormer import Graph, TokenStore, TrainConfig, from_scipy, random_split, synthetic_graph
 from nagphormer.device import Machine, machine
@@ -49,6 +50,13 @@ SETTINGS = {
     "seed": 0,
 }
 """None is left to its default."""
+MEMBERS = {
+    "copies": {"edge_copies": 2},
+    "labels": {"label_hops": 2},
+    "paper": {"network": "transformer", "readout": "attention"},
+    "flat": {"network": "linear", "hops": 0},
+}
+"""Members of a recipe, of every kind."""
 
 
 def named_graph(seed=0, num_classes=3, num_features=8, sparse=False, split=True, name="small"):
@@ -72,6 +80,13 @@ def multi_label_graph():
     return random_split(
         from_scipy(graph.adjacency(), graph.features, labels, node_ids=graph.ids, class_names=graph.class_names)
     )
+
+
+def write_recipe(folder, members=MEMBERS, **changes):
+    """A recipe of several members that train in a moment; gives its path as text."""
+    common = SETTINGS | {"network": "mlp", "linear": False} | changes
+    (folder / "mine.yaml").write_text(yaml.safe_dump(common | {"members": members}, sort_keys=False))
+    return str(folder / "mine.yaml")
 
 
 def train_model(
