@@ -240,6 +240,7 @@ def hop_attention(run: Trained, source: TokenSource | Sources, nodes: np.ndarray
             "no member of this run weighs hops: only a transformer does, NodeClassifier(network='transformer'); "
             "leaderboard() names the members"
         )
+    able = [number for number in able if sources[number].hops] or able  # those without hops have nothing to share out
     weights = np.array([run.asked[number].weight for number in able])
     widest = max(sources[number].hops for number in able)
 
