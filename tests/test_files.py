@@ -4,6 +4,7 @@ import platform
 import re
 import subprocess
 import time
+from math import inf
 from pathlib import Path
 from threading import Thread
 
@@ -21,6 +22,7 @@ from nagphormer.files import (
     new_file,
     new_folder,
     newer_version,
+    parse_seconds,
     parse_size,
     read_json,
     writable,
@@ -292,6 +294,20 @@ def test_what_a_killed_process_left_of_a_file_is_swept_away(tmp_path):
     with new_file(tmp_path / "found") as staging:
         staging.write_text("whole")
     assert [path.name for path in tmp_path.iterdir()] == ["found"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), (90, 90), (0.5, 0.5), ("45s", 45), ("10m", 600), ("1.5h", 5400), (" 2 m ", 120), (None, inf)],
+)
+def test_times_are_read(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "0m", -1, "1d", "10 min", "1,5h", "", "soon", True, float("nan"), "1h30m"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(UserError, match=rf"cannot read {re.escape(repr(text))} as a time: write it like 90s, 10m or"):
+        parse_seconds(text)
 
 
 def test_others_may_read_a_new_file(tmp_path):

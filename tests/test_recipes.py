@@ -1,3 +1,4 @@
+import re
 import zipfile
 from dataclasses import asdict, fields
 from importlib.resources import files
@@ -8,7 +9,15 @@ import yaml
 
 from nagphormer import TrainConfig, UserError
 from nagphormer.data.datasets import DATASETS
-from nagphormer.settings import RECIPES, read_recipe, resolve
+from nagphormer.settings import (
+    RECIPES,
+    read_members,
+    read_recipe,
+    read_settings,
+    resolve,
+    resolve_members,
+    settings_to_write,
+)
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(RECIPES.glob("*.yaml"))
@@ -221,6 +230,78 @@ def test_a_file_that_is_no_text_is_refused(recipe, tmp_path):
     (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match=r"cannot read .*mine.yaml"):
         resolve(str(tmp_path / "mine.yaml"), None, {})
+
+
+# several members
+
+
+def test_members_have_the_common_settings_and_their_own_in_their_order(recipe):
+    path = recipe("hops: 5\nlr: 1e-3\nmembers:\n  wide: {hidden_dim: 64}\n  alone: {hops: 0, lr: 1e-4}\n  plain:\n")
+    found = resolve_members(path, "cora", {})
+    assert list(found) == ["wide", "alone", "plain"]
+    assert [(each.hops, each.lr, each.hidden_dim) for each in found.values()] == [
+        (5, 0.001, 64),
+        (0, 0.0001, TrainConfig().hidden_dim),
+        (5, 0.001, TrainConfig().hidden_dim),
+    ]
+    assert resolve(path, "cora", {}) == found["wide"]
+
+
+def test_what_is_given_wins_over_members_and_none_is_not_given(recipe):
+    path = recipe("hops: 5\nmembers: {a: {hops: 2}, b: {}}")
+    assert [each.hops for each in resolve_members(path, None, {"hops": 7}).values()] == [7, 7]
+    assert [each.hops for each in resolve_members(path, None, {"hops": 0, "lr": None}).values()] == [0, 0]
+
+
+@pytest.mark.parametrize("content", ["hops: 5", "hops: 5\nmembers: {}"])
+def test_a_recipe_without_members_has_one_without_a_name(content, recipe):
+    path = recipe(content)
+    assert resolve_members(path, None, {}) == {"": resolve(path, None, {})}
+
+
+def test_members_take_what_held_before_settings_that_are_younger_than_their_recipe(recipe):
+    path = recipe("version: 0.1.0\nmembers: {paper: {}, other: {network: linear}}")
+    found = resolve_members(path, None, {})
+    assert [each.network for each in found.values()] == ["transformer", "linear"]
+    assert {each.reduce_dim for each in found.values()} == {0}
+
+
+WRONG_MEMBERS = [
+    ("[a, b]", "mine.yaml has members that are not names with settings, such as 'wide: {hidden_dim: 512}'"),
+    ("", "members that are not names with settings"),
+    ("three", "members that are not names with settings"),
+    ("{a: 3}", "members that are not names with settings"),
+    ("{a: [hops]}", "members that are not names with settings"),
+    ("{a/b: {}}", "mine.yaml has a member 'a/b': names have letters, digits, - and _, since folders take them"),
+    ("{'..': {}}", "has a member '..'"),
+    ("{.hidden: {}}", "has a member '.hidden'"),
+    ("{'': {}}", "has a member ''"),
+    ("{a b: {}}", "has a member 'a b'"),
+    ("{-a: {}}", "has a member '-a'"),
+    ("{a: {}, b: {hopps: 3}}", "mine.yaml, member b has an unknown setting 'hopps'. Did you mean 'hops'"),
+    ("{a: {hops: three}}", "mine.yaml, member a has hops: 'three', which should be a whole number"),
+    ("{a: {members: {}}}", "member a has an unknown setting 'members'"),
+    ("{a: {}, b: {hops: -1}}", "hops must be 0 or more, not -1"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), WRONG_MEMBERS)
+def test_members_that_cannot_be_are_refused(content, message, recipe):
+    with pytest.raises(UserError, match=re.escape(message)):
+        resolve_members(recipe(f"members: {content}"), None, {})
+
+
+def test_the_members_of_best_differ_and_the_first_is_the_default():
+    found = resolve_members("best", "cora", {})
+    assert len({tuple(asdict(each).items()) for each in found.values()}) == len(found) > 3
+    assert next(iter(found.values())) == TrainConfig()
+    assert set(found) == set(read_members(RECIPES / "best.yaml"))
+
+
+def test_the_default_comes_back_from_a_file_of_settings():
+    for config in (TrainConfig(), *resolve_members("best", None, {}).values(), resolve("transformer", None, {})):
+        written = yaml.safe_load(yaml.safe_dump(settings_to_write(config)))
+        assert read_settings(TrainConfig, written, "config.yaml") == config
 
 
 def test_recipes_are_resources_of_the_package():
