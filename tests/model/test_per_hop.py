@@ -170,6 +170,38 @@ def test_dropout_of_an_mlp_acts_before_both_its_layers_and_in_training_alone(lay
     assert dropped == pytest.approx(0.5, abs=0.05)
 
 
+def read_by_the_body(model, tokens, labels=None):
+    """What the first layer of an mlp reads of each token, (B, T, W)."""
+    read = []
+    model.body.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    with torch.no_grad():
+        model(tokens, labels)
+    return read[0].unflatten(1, (-1, NARROWEST))
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.5])
+@pytest.mark.parametrize("labels", [0, 2])
+def test_training_hides_whole_tokens_behind_hop_0_and_the_rest_makes_up_for_them(rate, labels):
+    model = randomized(untrained(hops=3, labels=labels, hidden_dim=8, token_dropout=rate)).train()
+    tokens, given = some_tokens(3000, 3), some_labels(3000) if labels else None
+    plain = read_by_the_body(model.eval(), tokens, given)
+    torch.manual_seed(0)
+    found = read_by_the_body(model.train(), tokens, given)
+    torch.testing.assert_close(found[:, 0], plain[:, 0])
+    hidden = (found[:, 1:] == 0).all(dim=2)
+    assert hidden.double().mean() == pytest.approx(rate, abs=0.02)
+    for token in range(3 + labels):
+        assert hidden[:, token].double().mean() == pytest.approx(rate, abs=0.05)
+    torch.testing.assert_close(found[:, 1:][~hidden], plain[:, 1:][~hidden] / (1 - rate))
+    assert (hidden.any(dim=1) & ~hidden.all(dim=1)).sum() > 500  # each token of a node on its own
+
+
+def test_without_hops_there_is_no_token_to_hide():
+    model, tokens = randomized(untrained(hops=0, token_dropout=0.9)), some_tokens(hops=0)
+    with torch.no_grad():
+        assert torch.equal(model.train()(tokens), model.eval()(tokens))
+
+
 @pytest.mark.parametrize("hidden_dim", [1, 4, 8])
 def test_in_a_narrow_mlp_a_hop_still_tells_nodes_apart(hidden_dim):
     model = untrained(hidden_dim=hidden_dim, num_heads=1)

@@ -381,5 +381,5 @@ def test_a_graph_that_no_member_can_be_used_on_is_refused():
 def test_what_a_member_scored_is_said(said):
     run, _ = trained(epochs=2)
     for number, part in enumerate(run.parts, start=1):
-        assert any(line.startswith(f"member {number} of 4, {part.name}") for line in said)
+        assert any(line.split(";")[0] == f"member {number} of 4, {part.name}" for line in said)
         assert f"  {part.name}: validation accuracy {part.score:.4f}, log loss {part.loss:.4f}" in said

@@ -306,8 +306,8 @@ def moved_node():
     [
         ({"recipe": "other"}, "holds a run of the recipe 'mine' with {}, not of 'other' with {}: give the same"),
         ({"given": {"lr": 0.5}}, "of the recipe 'mine' with {}, not of 'mine' with {'lr': 0.5}"),
-        ({"graph": named_graph(seed=1)}, "holds a run on another graph"),
-        ({"graph": moved_node()}, "holds a run on other training, validation or test nodes"),
+        ({"graph": named_graph(seed=1)}, "run holds a run on another graph"),
+        ({"graph": moved_node()}, "run holds a run on other training, validation or test nodes"),
         ({"members": MEMBERS | {"copies": {"edge_copies": 2, "lr": 0.5}}}, "copies holds a run with lr=0.01, not 0.5"),
     ],
 )
@@ -319,7 +319,7 @@ def test_going_on_with_something_else_is_refused(changes, message, folder):
 
 
 def test_going_on_with_other_labels_is_refused(folder):
-    with pytest.raises(UserError, match="holds a run on other labels"):
+    with pytest.raises(UserError, match="run holds a run on other labels"):
         train(folder, replace(GRAPH, labels=(GRAPH.labels + 1) % 3), resume=True)
 
 
