@@ -7,8 +7,8 @@ import torch
 from small import class_graph
 
 from nagphormer import NodeClassifier, UserError
-from nagphormer.metrics import log_loss
-from nagphormer.training.calibration import temperature
+from nagphormer.metrics import ece, log_loss
+from nagphormer.training.calibration import doubt, probability_of, temperature
 
 SETTINGS = {"hops": 2, "hidden_dim": 16, "num_heads": 2, "epochs": 6, "lr": 0.01, "device": "cpu", "precision": "fp32"}
 
@@ -83,3 +83,55 @@ def test_other_settings_find_another_temperature_and_the_same_the_same():
     graph = class_graph(noise=2.0)
     found = [NodeClassifier(**SETTINGS | {"epochs": epochs}).fit(graph).temperature_ for epochs in (2, 2, 6)]
     assert found[0] == found[1] != found[2]
+
+
+def noisy(share, size=3000, num_classes=20, seed=0):
+    """Scores that are right but for a share of the labels, which are any; and those labels."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(num_classes, size=size)
+    scores = 4 * np.eye(num_classes)[truth] + rng.standard_normal((size, num_classes))
+    labels = np.where(rng.random(size) < share, rng.integers(num_classes, size=size), truth)
+    return torch.from_numpy(scores), torch.from_numpy(labels)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_labels_that_may_be_any_are_doubted(share):
+    scores, labels = noisy(share)
+    alone = temperature(scores, labels)
+    heat, found = doubt(scores, labels, alone)
+    assert found == pytest.approx(share, abs=0.03)
+    assert heat < alone  # of the others it may be surer
+    truth = labels.numpy()
+    plain, better = (probability_of(scores, *parts).numpy() for parts in ((alone,), (heat, found)))
+    assert ece(truth, better) < ece(truth, plain) / 2
+    assert log_loss(truth, better) < log_loss(truth, plain)
+    assert plain.argmax(axis=1).tolist() == better.argmax(axis=1).tolist()
+    np.testing.assert_allclose(better.sum(axis=1), 1, atol=1e-6)
+
+
+def test_where_scores_mean_what_they_say_there_is_no_doubt():
+    scores, target = drawn()
+    alone = temperature(scores, target)
+    assert doubt(scores, target, alone) == (alone, 0.0)
+    several = drawn(several=True)
+    assert doubt(*several, 0.7) == (0.7, 0.0)
+
+
+def test_few_nodes_are_no_reason_to_doubt():
+    scores, labels = noisy(0.1, size=20)
+    alone = temperature(scores, labels)
+    assert doubt(scores, labels, alone) == (alone, 0.0)
+
+
+def test_a_doubt_is_kept_and_a_damaged_one_refused(tmp_path):
+    graph = class_graph()
+    clf = NodeClassifier(**SETTINGS).fit(graph)
+    clf._run = replace(clf._run, doubt=0.25)
+    clf.save(tmp_path / "run")
+    expected = clf.predict_proba(graph)
+    assert expected.min() >= 0.25 / 3 - 1e-6
+    np.testing.assert_array_equal(NodeClassifier.load(tmp_path / "run").predict_proba(graph), expected)
+    path = tmp_path / "run" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"doubt": 1.5}))
+    with pytest.raises(UserError, match=r"its doubt is 1\.5"):
+        NodeClassifier.load(tmp_path / "run")

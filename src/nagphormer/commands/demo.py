@@ -42,9 +42,9 @@ def run(*, out: Path = Path("nagphormer-demo")) -> None:
         trained, source = train(graph, decide(graph, config, here, store, folder.begun), here, store, folder)
     say(f"  {describe_run(trained)}")
     with timed("4. Train an MLP on the words alone, without the graph"):
-        mlp = mlp_accuracy(graph, trained.config)
-    with timed("5. Train logistic regression on the same tokens"):
-        logistic = logistic_accuracy(graph, trained.config, source)
+        mlp = mlp_accuracy(graph, config)
+    with timed("5. Train logistic regression on tokens of the same hops"):
+        logistic = logistic_accuracy(graph, config)
     nodes, target = question(trained, graph, "test")
     right = accuracy(target, probabilities(trained, source, nodes))
     result(

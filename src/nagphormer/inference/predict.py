@@ -281,8 +281,7 @@ def _as_tuple(source: TokenSource | Sources) -> Sources:
 
 
 def _probability(run: Run, hidden: torch.Tensor) -> torch.Tensor:
-    logits = run.best.model.classify(hidden).float() / run.temperature
-    return logits.sigmoid() if run.classes.multi_label else logits.softmax(dim=1)
+    return run.probability(run.best.model.classify(hidden))
 
 
 def _collect(asked: _Question, source: TokenSource | Sources, nodes: np.ndarray) -> np.ndarray:

@@ -40,20 +40,22 @@ COMMON: dict[str, Any] = {
 
 def mlp_accuracy(graph: Graph, config: TrainConfig, split: str = "test") -> float:
     """Accuracy of an MLP on the nodes' own features, without the graph."""
-    config = replace(config, hops=0, encoding_dim=0)
-    return _best(graph, config, None, split)
+    return _best(MLP, graph, replace(config, hops=0, encoding_dim=0), None, split)
 
 
-def logistic_accuracy(graph: Graph, config: TrainConfig, source: TokenSource, split: str = "test") -> float:
-    """Accuracy of logistic regression on the same tokens that the network reads."""
-    return _best(graph, config, source, split)
+def logistic_accuracy(
+    graph: Graph, config: TrainConfig, source: TokenSource | None = None, split: str = "test"
+) -> float:
+    """Accuracy of logistic regression on tokens: those given, or of as many hops with features that are not reduced."""
+    return _best(LogisticRegression, graph, config, source, split)
 
 
-def _best(graph: Graph, config: TrainConfig, source: TokenSource | None, split: str) -> float:
+def _best(
+    kind: type[MLP | LogisticRegression], graph: Graph, config: TrainConfig, source: TokenSource | None, split: str
+) -> float:
     """Accuracy on `split` of the settings that are best on the validation nodes."""
     classes, here = check_trainable(graph), machine(config.device)
     plain = replace(config, **PLAIN | COMMON)
-    kind = MLP if source is None else LogisticRegression
     if source is None:
         plain = replace(plain, reduce_dim=0)
         tokens = choose_tokens(graph, plain)

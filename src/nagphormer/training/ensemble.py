@@ -142,8 +142,7 @@ class MeanModel(nn.Module):
         """
         found = []
         for part, model, (own, *labels) in zip(self._run.asked, self.models, tokens, strict=True):
-            scores = model(own, labels=labels[0] if labels else None).float() / part.run.temperature
-            found.append(scores.sigmoid() if self._run.classes.multi_label else scores.softmax(dim=1))
+            found.append(part.run.probability(model(own, labels=labels[0] if labels else None)))
         return self._run.combine(found)
 
 
@@ -245,8 +244,7 @@ def _train_one(
     scores = torch.cat(
         [part.float().cpu() for _, part in forward(model, source, nodes, model.classify, plan.precision)]
     )
-    probability = scores / run.temperature
-    probability = probability.sigmoid() if run.classes.multi_label else probability.softmax(dim=1)
+    probability = run.probability(scores)
     target = run.classes.targets(graph, run.splits["val"])
     task = Task(graph, run.classes, "cpu")
     measure = micro_f1 if run.classes.multi_label else accuracy

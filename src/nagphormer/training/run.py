@@ -25,7 +25,7 @@ from nagphormer.tokens.fitted import Fitted
 from nagphormer.tokens.labels import Shown
 from nagphormer.tokens.store import TokenStore
 from nagphormer.training.batches import TokenSource
-from nagphormer.training.calibration import temperature
+from nagphormer.training.calibration import doubt, probability_of, temperature
 from nagphormer.training.forward import forward
 from nagphormer.training.history import History
 from nagphormer.training.loop import Trainer
@@ -120,8 +120,14 @@ class Run(Subject):
     """What tokens take from the graph of training; 0.1.0 did not keep it."""
     temperature: float = 1.0
     """What scores are divided by before they become probabilities; 0.1.0 knew none."""
+    doubt: float = 0.0
+    """Share of the labels that may be any class, whatever the scores say; found where labels are noisy."""
     shown: Shown | None = None
     """Labels that the model reads, if it reads any."""
+
+    def probability(self, scores: torch.Tensor) -> torch.Tensor:
+        """Calibrated probabilities of scores, (n, C); of several labels a node each on its own."""
+        return probability_of(scores.float(), self.temperature, self.doubt, self.classes.multi_label)
 
     def is_of(self, graph: Graph) -> bool:
         """Whether a graph is the one it was trained on."""
@@ -215,25 +221,26 @@ def train(
             if folder is not None:
                 folder.extend(plan, subject)
             outcome = trainer.run()
-            heat = 1.0 if outcome.diverged else ranks.agreed(_temperature(trainer, plan, ranks.first))
+            heat, share = (1.0, 0.0) if outcome.diverged else ranks.agreed(_calibrated(trainer, plan, ranks.first))
     _warn_of_rare_classes(graph, subject, config, outcome.best_metric)
     member = Member(plan, model, trainer.history.records, outcome.facts())
     fitted = Fitted.of(graph, plan.tokens, source.statistics, source.encoding, source.components)
     shown = Shown.of(graph) if plan.model.label_tokens else None
-    run = Run(**vars(subject), members=(member,), fitted=fitted, temperature=heat, shown=shown)
+    run = Run(**vars(subject), members=(member,), fitted=fitted, temperature=heat, doubt=share, shown=shown)
     if folder is not None:
         folder.finish(run)
     return run, source
 
 
-def _temperature(trainer: Trainer, plan: Plan, first: bool) -> float:
-    """The temperature of a trained network, by its validation nodes; the first rank looks for it."""
+def _calibrated(trainer: Trainer, plan: Plan, first: bool) -> tuple[float, float]:
+    """Temperature and doubt of a trained network, by its validation nodes; the first rank looks for them."""
     if not first:
-        return 1.0
+        return 1.0, 0.0
     model, source, nodes = trainer.model, trainer.source, torch.from_numpy(np.array(trainer.val_nodes))
     found = forward(model, source, nodes, model.classify, plan.precision)
     scores = torch.cat([part.float().cpu() for _, part in found])
-    return temperature(scores, trainer.task.labels[nodes.to(source.device)])
+    target = trainer.task.labels[nodes.to(source.device)]
+    return doubt(scores, target, temperature(scores, target))
 
 
 def _warn_of_rare_classes(graph: Graph, subject: Subject, config: TrainConfig, accuracy: float | None) -> None:

@@ -204,11 +204,15 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     heat = manifest.get("temperature", 1.0)  # 0.1.0 had none
     if not (isinstance(heat, float) and 0 < heat < inf):
         raise UserError(f"{folder / MANIFEST} is damaged (its temperature is {heat!r}): train again")
+    share = manifest.get("doubt", 0.0)  # most have none
+    if not (isinstance(share, float) and 0 <= share < 1):
+        raise UserError(f"{folder / MANIFEST} is damaged (its doubt is {share!r}): train again")
     return Run(
         **vars(read_subject(folder, manifest)),
         members=(member,),
         fitted=fitted,
         temperature=heat,
+        doubt=share,
         shown=Shown.read(folder),
     )
 
@@ -254,7 +258,8 @@ def _write_manifest(folder: Path, plan: Plan, subject: Subject, outcome: dict[st
     trained = subject if isinstance(subject, Run) else None
     learned = {}
     if trained is not None and trained.fitted is not None:
-        learned = {"temperature": trained.temperature, "fitted": trained.fitted.facts()}
+        doubt = {"doubt": trained.doubt} if trained.doubt else {}
+        learned = {"temperature": trained.temperature, **doubt, "fitted": trained.fitted.facts()}
     about = subject_facts(subject)
     manifest = {
         "kind": "run",
