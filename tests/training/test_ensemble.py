@@ -45,6 +45,14 @@ def trained(graph=GRAPH, members=MEMBERS, limits=(inf, inf), **changes):
     return train_members(graph, configs(members, **changes), HERE, "mine", {}, time_limit=time_limit, room=room)
 
 
+@pytest.fixture
+def said(monkeypatch):
+    """Lines about what goes on."""
+    lines = []
+    monkeypatch.setattr(ensemble, "note", lines.append)
+    return lines
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["classes", "several labels"])
 def found(request):
     """A graph, its ensemble, and the tokens of the members."""
@@ -252,24 +260,17 @@ def test_the_mean_model_gives_from_tokens_what_is_predicted(found):
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
 
 
-def test_a_member_that_diverges_is_left_out():
+def test_a_member_that_diverges_is_left_out_and_said_to_be(said):
     wild = {"lr": 1e30, "warmup_updates": 0, "averaging": 0.0, "network": "linear"}
     run, sources = trained(members={"wild": wild, "tame": {}})
     assert [part.name for part in run.parts] == list(sources) == ["tame"]
     assert run.parts[0].weight == 1
+    assert "  wild is left out: its loss stopped being a number before an epoch was finished" in said
     with pytest.raises(UserError, match="every member diverged: are the features very large"):
         trained(members={"wild": wild, "wilder": wild | {"seed": 1}})
 
 
 # limits
-
-
-@pytest.fixture
-def said(monkeypatch):
-    """Lines about what goes on."""
-    lines = []
-    monkeypatch.setattr(ensemble, "note", lines.append)
-    return lines
 
 
 def test_the_first_member_always_ends(said):

@@ -200,10 +200,12 @@ def train_members(
         told = f"; {max(left, 0):.0f} s are left" if left < inf else _expected(trained, len(plans))
         note(f"member {number} of {len(plans)}, {name}{told}")
         found = _train_one(graph, name, plan, here, folder, made, limit)
-        if found is not None:
-            trained.append(found)
-            sources[name] = found.source
-            note(f"  {name}: validation {found.metric} {found.score:.4f}, log loss {found.loss:.4f}")
+        if found is None:
+            note(f"  {name} is left out: its loss stopped being a number before an epoch was finished")
+            continue
+        trained.append(found)
+        sources[name] = found.source
+        note(f"  {name}: validation {found.metric} {found.score:.4f}, log loss {found.loss:.4f}")
     if not trained:
         raise UserError("every member diverged: are the features very large? Scale them first")
     run = combined(graph, subject, trained, recipe, given)
