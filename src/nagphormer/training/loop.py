@@ -75,7 +75,8 @@ class Trainer:
         self._judged = copy.deepcopy(self.model) if config.averaging else self.model
         self.source, self.task, self.config, self.ranks = source, task, config, ranks
         self._goal = _Objective(model, source, task, config.precision, config.label_smoothing)
-        self._objective: Any = ranks.replicated(self._goal, all_used=config.hops > 0 and config.readout == "attention")
+        all_used = config.network != "transformer" or (config.hops > 0 and config.readout == "attention")
+        self._objective: Any = ranks.replicated(self._goal, all_used)
         assert config.batch_size is not None
         self._batch_size = config.batch_size
         self.train_nodes, self.val_nodes = splits["train"], splits["val"]
