@@ -324,7 +324,7 @@ def trained(name: str, graph: Graph, tokens: TokenStore | None = None, **setting
     for what in ("predict", "predict_proba", "embed"):
         yield f"run {name} {what}", digest(getattr(classifier, what)(graph))
     if settings.get("readout", "attention") == "attention":
-        yield f"run {name} hop_attention", digest(classifier.hop_attention(graph))
+        yield f"run {name} hop_attention", _answer(lambda: classifier.hop_attention(graph))
     yield (
         f"run {name} score",
         {
