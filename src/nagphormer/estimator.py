@@ -120,7 +120,7 @@ class NodeClassifier:
     averaging: float | None
     """Share of earlier epochs in the weights that are validated and kept; 0 for each epoch's own, as in the paper."""
     recipe: str | None
-    """A recipe that comes with the package (paper), or the path of a YAML file; arguments win over it."""
+    """A recipe that comes with the package (best, paper, transformer), or the path of a YAML file; arguments win."""
     device: str | None
     """cpu or cuda; by default a GPU where there is one."""
     seed: int | None

@@ -70,6 +70,7 @@ WIDE: dict[str, OneOf | Between] = {
     "hidden_dim": OneOf((64, 128, 256, 512)),
     "num_layers": Between(1, 3),
     "dropout": Between(0.0, 0.8),
+    "token_dropout": Between(0.0, 0.8),
     "attention_dropout": Between(0.0, 0.5),
     "feature_dropout": Between(0.0, 0.9),
     "readout": OneOf(("attention", "self", "sum", "dynamic")),
