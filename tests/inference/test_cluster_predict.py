@@ -6,11 +6,13 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as parquet
 import pytest
+from examples import write_recipe
 
 from nagphormer import NodeClassifier, UserError, hop_tokens, load_graph, random_split, synthetic_graph
 from nagphormer.inference import cluster
-from nagphormer.inference.predict import open_source
+from nagphormer.inference.predict import open_source, open_sources
 from nagphormer.inference.table import write_predictions
+from nagphormer.training.ensemble_folder import load_trained
 from nagphormer.training.run_folder import load_run
 
 pytest.importorskip("ray", reason="needs the extra cluster")
@@ -51,6 +53,64 @@ def test_a_local_cluster_writes_a_data_set(place, run):
     assert "2,500 nodes" in output
     assert [path.name for path in (place / "labels").iterdir()] == ["part-00000.parquet"]
     assert len(parquet.read_table(place / "labels")) == 2500
+
+
+@pytest.fixture
+def members(tmp_path, run):
+    """A graph and a run of several members in folders."""
+    synthetic_graph(600, 2500, 12, 3).save(tmp_path / "graph")
+    code, _, error = run("train", "graph", "--out=run", f"--recipe={write_recipe(tmp_path, epochs=2)}")
+    assert code == 0, error
+    return tmp_path
+
+
+def test_parts_of_several_members_together_are_the_whole_table(members, own_cache, monkeypatch):
+    monkeypatch.setattr(cluster, "PART_ROWS", 250)
+    trained, graph = load_trained(members / "run"), load_graph(members / "graph")
+    sources = open_sources(trained, graph, "cpu", None, members / "run")
+    write_predictions(trained, sources, graph, members / "whole.parquet")
+    for number, count in enumerate((250, 250, 100)):  # as a worker does it
+        parts = cluster.Parts(*map(str, (members / "run", members / "graph")), None, str(members))
+        assert parts.write(number) == count
+    tables = [parquet.read_table(path) for path in sorted(members.glob("part-*.parquet"))]
+    whole = parquet.read_table(members / "whole.parquet")
+    for name in ("node_id", "prediction"):
+        assert [value for table in tables for value in table[name].to_pylist()] == whole[name].to_pylist()
+    found = [value for table in tables for value in table["probability"].to_pylist()]
+    assert found == pytest.approx(whole["probability"].to_pylist(), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_local_cluster_predicts_with_several_members(members, run):
+    code, _, error = run("predict", "run", "graph", "--out=labels", "--cluster")
+    assert code == 0, error
+    assert run("predict", "run", "graph", "--out=alone.parquet")[0] == 0
+    ours, theirs = (parquet.read_table(members / name) for name in ("labels", "alone.parquet"))
+    assert ours["prediction"].to_pylist() == theirs["prediction"].to_pylist()
+
+
+def test_several_members_want_all_their_tokens_before_any_worker_starts(members, own_cache, monkeypatch):
+    monkeypatch.setattr(cluster, "connected", lambda address: pytest.fail("asked the cluster"))
+    trained, graph = load_trained(members / "run"), load_graph(members / "graph")
+    next(own_cache.glob("tokens/*/*hops0*")).rename(members / "elsewhere")
+    with pytest.raises(UserError, match="nagphormer prepare"):
+        cluster.write_data_set(trained, members / "run", graph, members / "out", "local")
+    with pytest.raises(UserError, match="hops"):
+        cluster.write_data_set(trained, members / "run", graph, members / "out", "local", members / "elsewhere")
+
+
+def test_several_members_of_one_kind_take_the_tokens_that_are_given(tmp_path, run, own_cache, monkeypatch):
+    synthetic_graph(600, 2500, 12, 3).save(tmp_path / "graph")
+    recipe = write_recipe(tmp_path, {"one": {}, "other": {"network": "linear"}}, epochs=2)
+    assert run("train", "graph", "--out=run", f"--recipe={recipe}")[0] == 0
+    next(own_cache.glob("tokens/*/*")).rename(tmp_path / "tokens")
+    monkeypatch.setattr(cluster, "gather", lambda ray, parts, *_, **__: parts.write(0))  # as a worker does it
+    monkeypatch.setattr(cluster, "connected", lambda address: nullcontext())
+    monkeypatch.setattr(cluster, "workers", lambda ray: [SimpleNamespace(memory=1)])
+    code, _, error = run("predict", "run", "graph", "--out=out", "--tokens=tokens", "--cluster=local")
+    assert code == 0, error
+    assert len(parquet.read_table(tmp_path / "out")) == 600
+    assert not list(own_cache.glob("tokens/*/*"))
 
 
 def test_tokens_with_other_statistics_are_refused_before_any_worker_starts(tmp_path, own_cache, monkeypatch):

@@ -8,7 +8,11 @@ import json
 import os
 import signal
 import sys
+import time
+from functools import partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 # not used here: slow to import, and otherwise imported anew in every process
 import pyarrow.parquet  # noqa: F401
@@ -16,7 +20,7 @@ import torch._dynamo  # noqa: F401
 
 from nagphormer import cli
 from nagphormer.inference import predict  # noqa: F401
-from nagphormer.training import checkpoint, loop, run  # noqa: F401
+from nagphormer.training import checkpoint, ensemble, loop, run  # noqa: F401
 
 
 def act(arguments: list[str], log: str, death: dict) -> None:
@@ -26,11 +30,16 @@ def act(arguments: list[str], log: str, death: dict) -> None:
         arguments: of the command line.
         log: file for all that is printed; before dying in an update, `<log>.json` says which.
         death: `update`, number of the one to die after; `tensors_of` or `facts_of`, epoch whose checkpoint is being
-            written then; `signal`, by default SIGKILL; `share`, how often checkpoints are made.
+            written then; `signal`, by default SIGKILL; `share`, how often checkpoints are made; `late`, seconds that
+            the clock of training several members gains whenever it is read.
     """
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    if "late" in death:
+        ensemble.time = SimpleNamespace(
+            monotonic=partial(next, (time.monotonic() + n * death["late"] for n in count()))
+        )
     checkpoint.SHARE = death.get("share", checkpoint.SHARE)
     train_epoch, step = loop.Trainer._train_epoch, loop.Trainer._step
     write_json, save_file = checkpoint.write_json, checkpoint.save_file

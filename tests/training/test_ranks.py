@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as parquet
 import pytest
 import torch
+from examples import MEMBERS, write_recipe
 from small import SETTINGS, class_graph
 
 from nagphormer.training.history import read_history
@@ -27,11 +28,13 @@ class Place:
         self.path = path
         class_graph(sparse=True).save(path / "graph")
 
-    def train(self, run, *more, ranks=2, deaths=None, restarts=0, **changes):
+    def train(self, run, *more, ranks=2, deaths=None, restarts=0, recipe=None, **changes):
         """`nagphormer train` under torchrun; gives its exit code and what each rank printed."""
         for log in self.path.glob(f"{run}.log-*"):
             log.unlink()
         settings = SETTINGS | {"batch_size": 20, "epochs": EPOCHS} | changes
+        if recipe is not None:
+            settings = changes | {"recipe": recipe}
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         script = [str(HERE / "rank.py"), str(self.path / f"{run}.log"), json.dumps(deaths or {})]
@@ -136,6 +139,60 @@ def test_torchrun_restarts_what_died(place, whole):
     assert code == 0, printed
     assert json.loads((place.path / "restarted.log-1.json").read_text())["update"] == 8
     assert_same(place.path / "restarted", whole)
+
+
+# several members
+
+
+@pytest.fixture(scope="module")
+def recipe(place):
+    members = MEMBERS | {"labels": {"label_hops": 2, "dropout": 0.0}}
+    return write_recipe(place.path, members, batch_size=20, dropout=0.0, attention_dropout=0.0)
+
+
+@pytest.mark.slow
+def test_two_ranks_train_several_members_as_one_does(place, recipe):
+    for ranks in (1, 2):
+        code, printed = place.train(f"{ranks}-members", ranks=ranks, recipe=recipe)
+        assert code == 0, printed
+    one, two = (json.loads((place.path / f"{ranks}-members" / "manifest.json").read_text()) for ranks in (1, 2))
+    assert [member["name"] for member in two["members"]] == list(MEMBERS)
+    for ours, theirs in zip(two["members"], one["members"], strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        assert ours["weight"] == pytest.approx(theirs["weight"], abs=0.02)
+    tables = [parquet.read_table(place.path / f"{ranks}-members" / "predictions.parquet") for ranks in (1, 2)]
+    for name in tables[0].column_names[2:]:
+        np.testing.assert_allclose(*(table[name] for table in tables), atol=0.01, err_msg=name)
+    first, second = ((place.path / f"2-members.log-{rank}").read_text() for rank in (0, 1))
+    assert "4 of 4 members answer together" in first
+    assert [line for line in second.splitlines() if not line.endswith("begins")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [0, 1])
+def test_ranks_whose_clocks_differ_leave_out_the_same_members(place, recipe, late):
+    run = f"late-{late}"
+    code, printed = place.train(run, "--time-limit=1000s", recipe=recipe, deaths={str(late): {"late": 10_000}})
+    assert code == 0, printed
+    members = json.loads((place.path / run / "manifest.json").read_text())["members"]
+    assert len(members) == (1 if late == 0 else 4)  # the first one's clock counts
+
+
+@pytest.mark.slow
+def test_members_whose_ranks_died_go_on_to_the_same_weights(place, recipe):
+    code, printed = place.train("members-dead", recipe=recipe, deaths={"1": kill_after(13)})
+    assert code != 0
+    assert "run it again with --resume" in printed[0]
+    for name, more in (("members-dead", ["--resume"]), ("members-whole", [])):
+        code, printed = place.train(name, *more, recipe=recipe)
+        assert code == 0, printed
+    for name in MEMBERS:
+        ours, theirs = (
+            place.path / run / "members" / name / "model.safetensors" for run in ("members-dead", "members-whole")
+        )
+        assert ours.read_bytes() == theirs.read_bytes(), name
+    ours, theirs = (place.path / run / "predictions.parquet" for run in ("members-dead", "members-whole"))
+    assert ours.read_bytes() == theirs.read_bytes()
 
 
 def assert_same(run, expected):

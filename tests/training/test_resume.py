@@ -11,6 +11,7 @@ from multiprocessing import forkserver
 import killable
 import numpy as np
 import pytest
+from examples import MEMBERS, write_recipe
 from small import SETTINGS, class_graph
 
 from nagphormer.training.history import read_history
@@ -220,6 +221,32 @@ def test_a_finished_run_resumed_stays_the_same(place, whole):
 
 def content_of(run):
     return {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def recipe(place):
+    """Three epochs for the first member, and eight for the others, of five updates each."""
+    members = {name: own | {"epochs": 3 if name == "copies" else EPOCHS} for name, own in MEMBERS.items()}
+    return write_recipe(place.path, members, batch_size=20, dropout=0.2)
+
+
+def test_several_members_killed_in_the_second_and_resumed_are_the_uninterrupted_ones(place, recipe):
+    given = dict.fromkeys(settings())
+    code, printed = place.train("members-whole", f"--recipe={recipe}", **given)
+    assert code == 0, printed
+    death = {"update": 3 * UPDATES + 3, "share": float("inf")}
+    code, printed = place.train("members", f"--recipe={recipe}", death=death, **given)
+    assert code == -signal.SIGKILL, printed
+    assert begun(printed) == [1, 2, 3, 1, 2, 3, 4]
+    code, printed = place.train("members", f"--recipe={recipe}", "--resume", **given)
+    assert code == 0, printed
+    assert begun(printed) == [*range(4, EPOCHS + 1), *range(1, EPOCHS + 1), *range(1, EPOCHS + 1)]
+    ours, theirs = (place.path / name for name in ("members", "members-whole"))
+    for name in MEMBERS:
+        for file in ("model.safetensors", "config.yaml"):
+            assert (ours / "members" / name / file).read_bytes() == (theirs / "members" / name / file).read_bytes()
+    for file in ("predictions.parquet", "config.yaml"):
+        assert (ours / file).read_bytes() == (theirs / file).read_bytes()
 
 
 def test_an_existing_run_is_refused_without_resume(place, whole):
