@@ -43,7 +43,7 @@ clf = ng.NodeClassifier(hops=3, readout="self", recipe="paper", lr=1e-3).fit(gra
 assert_type(clf, ng.NodeClassifier)
 assert_type(ng.NodeClassifier.load("run").set_params(hops=2).config_, ng.TrainConfig)
 assert_type(clf.hops, int | None)
-assert_type((clf.model_, clf.best_epoch_), tuple[ng.NAGphormer, int])
+assert_type((clf.model_, clf.best_epoch_), tuple[torch.nn.Module, int])
 frame = clf.predict(graph, split="test", as_frame="polars")
 assert_type((clf.n_features_in_, clf.feature_names_in_), tuple[int, np.ndarray])
 assert_type(clf.score(graph, split="val", metric="macro_f1"), float)
