@@ -121,6 +121,12 @@ class LabelTokens:
     """Row of a training node in `rounds`, (N,) int64; 0 for others, which no epoch of training asks for."""
 
 
+def label_bytes(num_nodes: int, num_train: int, num_classes: int, hops: int) -> int:
+    """Bytes that tokens of labels take, which lie in memory as a whole, and what is beside them while they are made."""
+    kept = 2 * (num_nodes + ROUNDS * num_train) * hops * num_classes
+    return kept + 4 * num_nodes * (2 * LANES + hops) if hops else 0
+
+
 def label_tokens(
     graph: Graph, nodes: np.ndarray, labels: np.ndarray, num_classes: int, hops: int, seed: int
 ) -> LabelTokens:
