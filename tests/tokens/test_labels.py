@@ -313,6 +313,13 @@ def test_damaged_labels_are_refused(tmp_path):
         Shown.read(tmp_path)
 
 
+def test_labels_and_ids_of_two_runs_are_refused(tmp_path):
+    Shown.of(labeled_graph(60, node_ids=range(60))).write(tmp_path)
+    Shown.of(labeled_graph()).write(tmp_path)
+    with pytest.raises(UserError, match=r"damaged \(nodes, labels and ids are not as many\)"):
+        Shown.read(tmp_path)
+
+
 def test_a_run_that_was_carried_without_its_labels_says_so(tmp_path):
     graph = named()
     clf = NodeClassifier(**SMALL | {"epochs": 2}).fit(graph)

@@ -104,7 +104,10 @@ class Shown:
         try:
             found = load_file(folder / LABELS)
             ids = read_ids(folder / LABEL_IDS) if (folder / LABEL_IDS).is_file() else None
-            return cls(found["nodes"], found["labels"], ids)
+            shown = cls(found["nodes"], found["labels"], ids)
+            if not len(shown.nodes) == len(shown.labels) == len(shown.nodes if ids is None else ids):
+                raise ValueError("nodes, labels and ids are not as many")
+            return shown
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise UserError(f"{folder / LABELS} or the ids beside it are damaged ({error}): train again") from error
 
