@@ -107,8 +107,8 @@ def _warn_of_scales(graph: Graph, given: TrainConfig, tokens: TokenSettings) -> 
     usual = choose_scaling(graph, given)
     if given.feature_scaling is None and tokens.feature_scaling == "none" != usual:
         warnings.warn(
-            f"the features are measurements, and these tokens are not scaled: without them they would be; prepare with "
-            f"--feature-scaling {usual}, or say --feature-scaling none here",
+            f"these tokens are not scaled: those of this graph that training makes are; prepare with --feature-scaling "
+            f"{usual}, or say --feature-scaling none here",
             stacklevel=4,
         )
 
