@@ -12,6 +12,7 @@ import pytest
 from test_rooms import KNOWN_CYCLES, MODULES
 
 import nagphormer
+from nagphormer.settings import resolve_members
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -80,7 +81,11 @@ def test_a_block_of_a_page_runs(page, language, block, folders):
     if language == "python":
         run([sys.executable, "-c", block], folder)
         return
-    assert language == "bash", "a block is bash, python or text"
+    if language == "yaml":  # a recipe
+        (folder / "recipe.yaml").write_text(block)
+        assert resolve_members(folder / "recipe.yaml", None, {})
+        return
+    assert language == "bash", "a block is bash, python, yaml or text"
     for line in block.splitlines():
         if line.startswith("pip install "):
             continue  # the package that is tested is installed already

@@ -7,6 +7,7 @@ from experiments.harness import DONE, Cell, Grid, Limits
 from experiments.items import FEWER, ITEMS
 from experiments.measure import Budget
 from experiments.methods import ELSEWHERE, METHODS
+from nagphormer import TrainConfig
 
 TUNED_ON = ("pubmed", "computers", "photo", "cs", "physics")
 NEW = ("cora", "citeseer", "dblp", "blogcatalog", "flickr", "actor", "minesweeper", "wordnet")
@@ -125,4 +126,4 @@ def test_a_cell_is_measured_by_its_own_budget_and_says_so(monkeypatch, tmp_path)
     grid.fill([own, ours])
     assert (own.read()["epochs"], own.read()["budget"]) == (3, asdict(Budget(3, 3)))
     assert (ours.read()["epochs"], ours.read()["budget"]) == (4, None)
-    assert (ours.read()["resolved"]["epochs"], ours.read()["resolved"]["patience"]) == (4, 50)
+    assert (ours.read()["resolved"]["epochs"], ours.read()["resolved"]["patience"]) == (4, TrainConfig().patience)

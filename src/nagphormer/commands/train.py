@@ -87,6 +87,7 @@ def run(
         with ranks.in_turn():  # the first one may have to download it
             loaded = load_graph(graph, seed=given.seed, allow_pickle=allow_pickle)
         loaded, here = with_splits(loaded, given.seed), machine(given.device, gpu_memory)
+        plan = None if folder is None else ranks.agreed(decide(loaded, given, here, store, folder.begun))
         terminal.when_interrupted(f"run it again with --resume to go on: what was learned so far is in {out}")
         counts = ", ".join(f"{len(nodes):,} {split}" for split, nodes in loaded.splits.items())
         with timed(f"training on {counts} nodes" + (f", {ranks.count} ranks" if ranks.count > 1 else "")):
@@ -97,8 +98,7 @@ def run(
                 trained: Trained = found[0]
                 sources = tuple(found[1][part.name] for part in found[0].asked)
             else:
-                assert folder is not None
-                plan = ranks.agreed(decide(loaded, given, here, store, folder.begun))
+                assert plan is not None
                 trained, source = train(loaded, plan, here, store, folder, tensorboard)
                 sources = (source,)
         diverged = "" if several else lead_of(trained).diverged

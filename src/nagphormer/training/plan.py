@@ -243,6 +243,10 @@ def choose_way(
 ) -> Way:
     """The way that was asked for, else that of a run that was begun, else whichever costs less."""
     wanted, sparse = given.project_first, graph.sparse
+    if store is not None:
+        if wanted == "always":
+            raise UserError("project_first='always' makes no use of a token store: give one or the other")
+        return "stored"
     if wanted == "always" and not sparse:
         raise UserError("project_first='always' needs sparse features, mostly zeros; these are dense or none")
     if tokens.reduce_dim or given.edge_copies or given.own_maps or given.network != "transformer":
@@ -252,10 +256,6 @@ def choose_way(
                 "reduced nor drawn from copies: leave it out, or say network='transformer', own_maps=False, "
                 "reduce_dim=0 and edge_copies=0"
             )
-        return "stored"
-    if store is not None:
-        if wanted == "always":
-            raise UserError("project_first='always' makes no use of a token store: give one or the other")
         return "stored"
     if wanted != "auto":
         return "projected" if wanted == "always" else "stored"
