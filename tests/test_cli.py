@@ -36,10 +36,12 @@ def test_prepare_writes_a_store_and_says_where_and_what_next(run, graph_path):
 
 
 def test_prepare_takes_every_setting(run, graph_path):
-    flags = "--hops 1 --dtype float32 --feature-scaling row --memory 64GB --device cpu"
+    flags = "--hops 1 --dtype float32 --feature-scaling row --reduce-dim 4 --memory 64GB --device cpu"
     assert run("prepare", graph_path, "--out", "tokens", *flags.split())[0] == 0
     tokens = TokenStore.open("tokens").tokens
-    assert (tokens.hops, tokens.dtype, tokens.feature_scaling) == (1, "float32", "row")
+    assert (tokens.hops, tokens.dtype, tokens.feature_scaling, tokens.reduce_dim) == (1, "float32", "row", 4)
+    facts = json.loads(run("info", "tokens", "--json")[1])
+    assert (facts["columns"], facts["reduce_dim"], facts["feature_scaling"]) == (4, 4, "row")
 
 
 def test_preparing_again_reuses_the_store(run, graph_path):

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from nagphormer import from_scipy, load_graph
-from nagphormer.data.summary import summarize
+from nagphormer.data.summary import summarize, training_homophily
 
 # a triangle with a tail, and an isolated node
 EDGES = ([0, 0, 1, 2], [1, 2, 2, 3])
@@ -36,6 +36,18 @@ def test_a_summary_by_hand():
         "splits": {"train": 2, "test": 1},
         "fingerprint": graph.fingerprint,
     }
+
+
+def test_training_homophily_is_that_of_edges_between_training_nodes_alone():
+    labels = np.arange(100) % 2
+    ring = sp.coo_array((np.ones(100), (np.arange(100), (np.arange(100) + 1) % 100)), shape=(100, 100))
+    pairs = sp.coo_array((np.ones(50), (np.arange(50), np.arange(50) + 50)), shape=(100, 100))
+    graph = from_scipy(ring + pairs, labels=labels)  # no edge of the ring joins equal ones, and every pair does
+    assert training_homophily(graph.with_splits(train=np.arange(100), val=[])) == pytest.approx(1 / 3)
+    assert training_homophily(graph.with_splits(train=np.arange(50), val=np.arange(50, 100))) == 0  # 49 of the ring
+    assert training_homophily(graph.with_splits(train=np.arange(30), val=np.arange(50, 100))) is None  # too few
+    several = from_scipy(ring, labels=np.stack([labels, 1 - labels, labels], axis=1))
+    assert training_homophily(several.with_splits(train=np.arange(100), val=[])) is None
 
 
 def test_a_bare_graph_has_no_features_labels_or_homophily():

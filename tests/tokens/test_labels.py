@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import hop_tokens, path_graph, random_adjacency, star_graph
 
-from nagphormer import Graph, NodeClassifier, UserError, from_scipy, random_split, synthetic_graph
-from nagphormer.tokens.labels import PARTS, ROUNDS, Shown, label_tokens
+from nagphormer import Graph, NodeClassifier, TrainConfig, UserError, from_scipy, random_split, synthetic_graph
+from nagphormer.device import Machine
+from nagphormer.tokens.labels import PARTS, ROUNDS, Shown, label_bytes, label_tokens
+from nagphormer.training.plan import decide
 
 HOPS = 3
 SMALL = {"hops": 1, "hidden_dim": 32, "epochs": 40, "device": "cpu", "precision": "fp32", "label_hops": 2}
@@ -139,6 +141,27 @@ def test_permuting_nodes_permutes_tokens(seed, weighted):
     theirs = label_tokens(turned, place[shown.nodes], shown.labels, 3, HOPS, 0)
     np.testing.assert_allclose(theirs.whole[place], ours.whole, atol=2e-3)
     np.testing.assert_allclose(theirs.rounds, ours.rounds, atol=2e-3)
+
+
+@pytest.mark.parametrize(("num_classes", "hops"), [(3, 1), (40, 3)])
+def test_their_bytes_are_known_before(num_classes, hops):
+    graph = labeled_graph(400, num_classes)
+    tokens, known = tokens_of(graph, hops), label_bytes(400, 240, num_classes, hops)
+    kept = tokens.whole.nbytes + tokens.rounds.nbytes
+    assert kept < known < kept + 400 * 200
+    assert label_bytes(400, 240, num_classes, 0) == 0
+
+
+def test_labels_that_do_not_fit_memory_are_refused_before_any_work():
+    graph = labeled_graph(400, 10)
+    needed = label_bytes(400, 240, 10, 3)
+    for here in (Machine("cpu", needed - 1, 0, False), Machine("cuda", 10**9, 2 * needed - 2, False)):
+        with pytest.raises(
+            UserError, match="label_hops=3: tokens of 10 labels of 400 nodes do not fit memory: lower it"
+        ):
+            decide(graph, TrainConfig(label_hops=3), here)
+        decide(graph, TrainConfig(), here)
+    decide(graph, TrainConfig(label_hops=3), Machine("cpu", needed, 0, False))
 
 
 # that they do not leak
@@ -287,6 +310,13 @@ def test_damaged_labels_are_refused(tmp_path):
     Shown.of(named()).write(tmp_path)
     (tmp_path / "labels.safetensors").write_bytes(b"\x80\x04.")
     with pytest.raises(UserError, match=r"labels\.safetensors or the ids beside it are damaged"):
+        Shown.read(tmp_path)
+
+
+def test_labels_and_ids_of_two_runs_are_refused(tmp_path):
+    Shown.of(labeled_graph(60, node_ids=range(60))).write(tmp_path)
+    Shown.of(labeled_graph()).write(tmp_path)
+    with pytest.raises(UserError, match=r"damaged \(nodes, labels and ids are not as many\)"):
         Shown.read(tmp_path)
 
 

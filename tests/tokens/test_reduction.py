@@ -301,6 +301,8 @@ def test_components_are_saved_loaded_and_carried(trained, tmp_path):
     np.testing.assert_array_equal(loaded.fitted_.components, clf.fitted_.components)
     part = graph.subgraph(np.arange(30))
     np.testing.assert_array_equal(loaded.predict_proba(part), clf.predict_proba(part))
+    made = hop_tokens(part, 0, statistics=tmp_path / "run")
+    np.testing.assert_array_equal(made, hop_tokens(part, 0, statistics=clf))
     for name in ("splits.safetensors", "metrics.jsonl"):
         (tmp_path / "run" / name).unlink()
     np.testing.assert_array_equal(NodeClassifier.load(tmp_path / "run").predict_proba(part), clf.predict_proba(part))

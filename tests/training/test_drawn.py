@@ -185,6 +185,14 @@ def test_a_run_that_goes_on_reads_what_it_would_have_read(network, tmp_path):
     assert found.temperature == whole.temperature
 
 
+@pytest.mark.parametrize("network", ["transformer", "mlp", "linear"])
+def test_products_in_bfloat16_learn_alike(network):
+    changes = {"network": network, "edge_copies": 2, "label_hops": 2, "lr": 0.003}
+    exact, rounded = (train_model(GRAPH, quick(**changes, precision=each))[0].best.history for each in ("fp32", "bf16"))
+    assert exact[-1]["val_loss"] != rounded[-1]["val_loss"]
+    assert exact[-1]["val_loss"] == pytest.approx(rounded[-1]["val_loss"], rel=0.05)
+
+
 @pytest.mark.parametrize("changes", [{"edge_copies": 2}, {"label_hops": 2}])
 def test_copies_and_labels_change_what_is_learned(changes):
     plain, changed = (train_model(GRAPH, quick(**each))[0].best.history for each in ({}, changes))

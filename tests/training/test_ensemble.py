@@ -17,6 +17,7 @@ from small import HERE, same_weights, weights_of
 from nagphormer import TrainConfig, UserError, log_loss
 from nagphormer.inference import predict
 from nagphormer.metrics import accuracy, micro_f1
+from nagphormer.tokens.labels import label_bytes
 from nagphormer.training import calibration, ensemble
 from nagphormer.training.ensemble import (
     FEW,
@@ -326,6 +327,13 @@ def test_copies_are_left_out_where_they_do_not_fit_and_then_members(room, copies
     assert run.parts[0].run.config.edge_copies == copies
     assert any("copies with fewer edges do not fit" in line for line in said) == (copies == 0)
     assert any("left out: " in line for line in said) == (len(names) < 4)
+
+
+def test_a_member_whose_labels_do_not_fit_memory_is_left_out(said):
+    here = replace(HERE, memory=label_bytes(120, 72, 3, 2) - 1)
+    run, _ = train_members(GRAPH, configs(epochs=1), here, "mine", {})
+    assert [part.name for part in run.parts] == ["copies", "paper", "flat"]
+    assert said[0] == "labels is left out: the tokens of labels that it reads do not fit memory"
 
 
 def test_what_fits_is_made_once(said):

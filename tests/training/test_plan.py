@@ -241,11 +241,62 @@ def test_another_graph_with_dense_features_is_not_projected():
     assert plan_of(class_graph(), quick()).way_for(wide) == "stored"
 
 
+def marked(alike, num_nodes=200):
+    """Features of marks, on pairs of nodes whose labels are equal or not."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], num_nodes // 2)
+    one, other = rng.integers(0, num_nodes // 2, (2, 4 * num_nodes))
+    ends = (one, other if alike else other + num_nodes // 2)
+    edges = sp.coo_array((np.ones(4 * num_nodes, bool), ends), shape=(num_nodes, num_nodes))
+    return from_scipy(edges, (rng.random((num_nodes, 100)) < 0.05).astype(float), labels).with_splits(
+        train=np.arange(0, num_nodes, 2), val=np.arange(1, num_nodes, 4), test=np.arange(3, num_nodes, 4)
+    )
+
+
+@pytest.mark.parametrize(
+    ("graph", "network", "scaling"),
+    [
+        (class_graph(), "mlp", "standardize"),  # measurements
+        (class_graph(), "transformer", "standardize"),
+        (marked(alike=True), "mlp", "length"),
+        (marked(alike=True), "linear", "length"),
+        (marked(alike=False), "mlp", "standardize"),
+        (marked(alike=False), "transformer", "none"),
+        (from_scipy(marked(True).adjacency(), None, marked(True).labels, marked(True).splits), "mlp", "none"),
+    ],
+)
+def test_features_are_scaled_by_what_they_are_and_by_what_neighbors_are(graph, network, scaling):
+    given = TrainConfig(network=network)
+    assert decide(graph, given, HERE).tokens.feature_scaling == scaling
+    assert decide(graph, replace(given, feature_scaling="row"), HERE).tokens.feature_scaling == "row"
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_nothing_is_decided_by_labels_of_validation_and_test_nodes(alike):
+    graph = marked(alike)
+    labels = graph.labels.copy()
+    for split in ("val", "test"):
+        labels[graph.splits[split]] = 1 - labels[graph.splits[split]]
+    assert decide(replace(graph, labels=labels), TrainConfig(), HERE) == decide(graph, TrainConfig(), HERE)
+
+
+@pytest.mark.parametrize(
+    ("num_train", "size"), [(20, 16), (128, 16), (129, 17), (1000, 125), (8000, 1000), (9000, 1000)]
+)
+def test_an_epoch_has_eight_updates_where_batches_may_be_so_small_or_large(num_train, size):
+    labels = np.arange(num_train + 2) % 2
+    graph = graph_with(labels, train=np.arange(num_train), val=[num_train])
+    assert decide(graph, TrainConfig(), HERE).batch_size == size
+    assert decide(graph, TrainConfig(batch_size=7), HERE).batch_size == 7
+
+
 def test_tokens_that_lack_the_usual_scaling_are_said_to():
     graph = class_graph()  # measurements
     plain, scaled = (hop_tokens(graph, 3, feature_scaling=scaling, device="cpu") for scaling in ("none", "standardize"))
     with pytest.warns(UserWarning, match="these tokens are not scaled: .* --feature-scaling standardize"):
         decide(graph, TrainConfig(), HERE, plain)
+    with pytest.warns(UserWarning, match="these tokens are not scaled: .* --feature-scaling length"):
+        decide(marked(alike=True), TrainConfig(), HERE, hop_tokens(marked(alike=True), 3, device="cpu"))
     for given, store in ((TrainConfig(feature_scaling="none"), plain), (TrainConfig(), scaled)):
         with warnings.catch_warnings(action="error"):
             decide(graph, given, HERE, store)

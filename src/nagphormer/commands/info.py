@@ -104,6 +104,8 @@ def _store_facts(path: str, verify: bool) -> dict[str, Any]:
         "hops": store.hops,
         "encoding_dim": store.tokens.encoding_dim,
         "feature_scaling": store.tokens.feature_scaling,
+        "reduce_dim": store.tokens.reduce_dim,
+        **({"copy": store.tokens.copy} if store.tokens.copy else {}),
         "graph": store.manifest.graph,
     }
     return facts | ({"checksums": "match"} if verify else {})

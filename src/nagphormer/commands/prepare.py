@@ -23,7 +23,9 @@ class TokenFlags:
     dtype: Dtype = "float16"
     """What tokens are stored as; sums are float32 in any case."""
     feature_scaling: Scaling = "none"
-    """Standardize columns, make rows sum to one, or neither."""
+    """Standardize columns, make rows sum to one or of one length (√F), or none of it."""
+    reduce_dim: Whole = 0
+    """Most columns that features may have: wider ones are reduced to their first singular vectors; 0 for no limit."""
     memory: str | None = None
     """Limit for the process's own memory, such as 4GB; memory-mapped files do not count."""
     device: str | None = None

@@ -143,7 +143,7 @@ class Columns:
         """
         rows = max(stop - start, 1) if self._mostly_zeros else max(16, PIECE_VALUES // self._wide)
         starts = range(start, stop, rows)
-        parts = [product(sp.csr_array(self.rows(each, min(each + rows, stop))), weight) for each in starts]
+        parts = [product(_as_sparse(self.rows(each, min(each + rows, stop))), weight) for each in starts]
         return np.concatenate(parts) if parts else np.zeros((0, weight.shape[1]), np.float32)
 
     def _raw(self, start: int, stop: int, first: int, last: int) -> np.ndarray:
@@ -164,6 +164,15 @@ class Columns:
             square += ((self._raw(start, stop, 0, self._wide) - mean) ** 2).sum(axis=0)
         std = np.sqrt(square / self.num_nodes)
         return mean, np.where(std > 1e-12 * np.abs(mean), std, 1.0)
+
+
+def _as_sparse(rows: Any) -> sp.csr_array:
+    """Rows as a sparse matrix, (R, F); of dense ones all entries, zeros too, since looking for them takes longer."""
+    if sp.issparse(rows):
+        return rows
+    count, width = rows.shape
+    columns = np.tile(np.arange(width, dtype=np.int32), count)
+    return sp.csr_array((rows.ravel(), columns, width * np.arange(count + 1)), shape=rows.shape)
 
 
 def column_exponents(largest_x: np.ndarray, largest_y: np.ndarray, max_growth: float) -> tuple[np.ndarray, np.ndarray]:

@@ -104,7 +104,10 @@ class Shown:
         try:
             found = load_file(folder / LABELS)
             ids = read_ids(folder / LABEL_IDS) if (folder / LABEL_IDS).is_file() else None
-            return cls(found["nodes"], found["labels"], ids)
+            shown = cls(found["nodes"], found["labels"], ids)
+            if not len(shown.nodes) == len(shown.labels) == len(shown.nodes if ids is None else ids):
+                raise ValueError("nodes, labels and ids are not as many")
+            return shown
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise UserError(f"{folder / LABELS} or the ids beside it are damaged ({error}): train again") from error
 
@@ -119,6 +122,12 @@ class LabelTokens:
     """(R, n, L, C) float16, of training nodes alone."""
     place: np.ndarray
     """Row of a training node in `rounds`, (N,) int64; 0 for others, which no epoch of training asks for."""
+
+
+def label_bytes(num_nodes: int, num_train: int, num_classes: int, hops: int) -> int:
+    """Bytes that tokens of labels take, which lie in memory as a whole, and what is beside them while they are made."""
+    kept = 2 * (num_nodes + ROUNDS * num_train) * hops * num_classes
+    return kept + 4 * num_nodes * (2 * LANES + hops) if hops else 0
 
 
 def label_tokens(

@@ -30,7 +30,7 @@ from nagphormer.tokens.store import STORED
 from nagphormer.training.batches import TokenSource
 from nagphormer.training.calibration import temperature
 from nagphormer.training.forward import forward
-from nagphormer.training.plan import Plan, decide
+from nagphormer.training.plan import Plan, decide, labels_fit
 from nagphormer.training.ranks import ALONE
 from nagphormer.training.run import Run, Subject, train
 from nagphormer.training.sources import Made
@@ -323,8 +323,11 @@ def _planned(
 ) -> dict[str, Plan]:
     """The plans of the members; where they were begun, they go on as they were, whatever the machine is like now."""
     begun = {} if folder is None else folder.begun()
-    plans = {}
+    plans: dict[str, Plan] = {}
     for name, config in configs.items():
+        if plans and not labels_fit(graph, config, here):
+            note(f"{name} is left out: the tokens of labels that it reads do not fit memory")
+            continue
         own = None
         if folder is not None and name in begun:
             config, own = replace(config, edge_copies=begun[name]["edge_copies"]), folder.member(name).begun

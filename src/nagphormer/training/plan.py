@@ -17,6 +17,7 @@ from nagphormer.device import Machine, kind
 from nagphormer.errors import UserError
 from nagphormer.settings import Dtype, ModelConfig, NetworkConfig, Scaling, TokenSettings, TrainConfig
 from nagphormer.tokens.hop2token import refuse_statistics
+from nagphormer.tokens.labels import label_bytes
 from nagphormer.tokens.store import TokenStore
 
 Way = Literal["stored", "projected"]
@@ -77,6 +78,11 @@ def decide(
     """
     classes = check_trainable(graph)
     check_monitor(graph, classes, given)
+    if not labels_fit(graph, given, here):
+        raise UserError(
+            f"label_hops={given.label_hops}: tokens of {classes.num_classes:,} labels of {graph.num_nodes:,} nodes do "
+            f"not fit memory: lower it, or leave it out"
+        )
     precision = choose_precision(given, here, begun)
     tokens = choose_tokens(graph, given, store)
     way = choose_way(graph, given, tokens, here, store, begun)
@@ -89,13 +95,20 @@ def decide(
     return Plan(given, tokens, way, model, precision, choose_batch(graph, given))
 
 
+def labels_fit(graph: Graph, given: TrainConfig, here: Machine) -> bool:
+    """Whether memory holds tokens of labels, and a GPU has room for them."""
+    num_train = len(graph.splits.get("train", ()))
+    needed = label_bytes(graph.num_nodes, num_train, graph.num_classes, given.label_hops)
+    return needed <= (min(here.memory, here.room // 2) if here.on_gpu else here.memory)
+
+
 def _warn_of_scales(graph: Graph, given: TrainConfig, tokens: TokenSettings) -> None:
     """Say it where tokens that were given are not standardized, and those made here would have been."""
     usual = choose_scaling(graph, given)
     if given.feature_scaling is None and tokens.feature_scaling == "none" != usual:
         warnings.warn(
-            f"the features are measurements, and these tokens are not scaled: without them they would be; prepare with "
-            f"--feature-scaling {usual}, or say --feature-scaling none here",
+            f"these tokens are not scaled: those of this graph that training makes are; prepare with --feature-scaling "
+            f"{usual}, or say --feature-scaling none here",
             stacklevel=4,
         )
 
