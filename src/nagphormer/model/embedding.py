@@ -16,6 +16,8 @@ from torch.nn import functional
 
 def drawn_columns(weight: torch.Tensor, rate: float) -> torch.Tensor:
     """A weight, (…, D, F), for one batch: a random share of its columns is hidden, the others make up for them."""
+    if rate == 0:
+        return weight
     kept = torch.rand(weight.shape[-1], device=weight.device) >= rate
     return weight * (kept / (1 - rate))
 
@@ -35,9 +37,7 @@ class Embedding(nn.Linear):
 
     def drawn_weight(self) -> torch.Tensor:
         """The weight for one batch, (D, F): without the columns that are hidden from it."""
-        if not self.training or self.feature_dropout == 0:
-            return self.weight
-        return drawn_columns(self.weight, self.feature_dropout)
+        return drawn_columns(self.weight, self.feature_dropout if self.training else 0)
 
     @staticmethod
     def multiply(tokens: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -62,9 +62,7 @@ class HopMaps(nn.Module):
 
     def drawn_weight(self) -> torch.Tensor:
         """The weights for one batch, (T, D, F): without the columns that are hidden from it."""
-        if not self.training or self.feature_dropout == 0:
-            return self.weight
-        return drawn_columns(self.weight, self.feature_dropout)
+        return drawn_columns(self.weight, self.feature_dropout if self.training else 0)
 
     @staticmethod
     def multiply(tokens: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
